@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+#	make            build everything into build/release
+#	make demo       install what is needed, build, run the main job once and show it (root)
+#	make check      install what is needed, run every test (root)
+#	make install    into $(DESTDIR)$(PREFIX)
+#
+# BUILD=release|debug|asan|cov|fuzz picks the kind of build, each in build/<kind>. CC may be gcc or
+# clang. Every *.c of a room belongs to it: there is no list of files to keep.
+
+BUILD ?= release
+PREFIX ?= /usr
+sbindir ?= $(PREFIX)/sbin
+bindir ?= $(PREFIX)/bin
+libexecdir ?= $(PREFIX)/libexec/netclaim
+mandir ?= $(PREFIX)/share/man
+docdir ?= $(PREFIX)/share/doc/netclaim
+completionsdir ?= $(PREFIX)/share/bash-completion/completions
+
+VERSION := $(shell cat VERSION)
+O := build/$(BUILD)
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+AR ?= ar
+
+DAEMONS := statd draplugind nrihookd netnsd dmgr-dummy
+PROGRAMS := $(DAEMONS) statctl
+
+# --- flags ---------------------------------------------------------------------------------------
+
+cc-option = $(shell $(CC) -Werror $(1) -c -x c /dev/null -o /dev/null 2>/dev/null && echo $(1))
+
+WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+	-Wold-style-definition -Wundef -Wvla -Wwrite-strings -Wpointer-arith -Wcast-align -Wcast-qual \
+	-Wformat=2 -Wconversion -Wsign-conversion -Wimplicit-fallthrough -Wswitch-enum \
+	-Wdouble-promotion -Wnull-dereference -Wredundant-decls -Werror
+WARN_GCC := -Wduplicated-cond -Wduplicated-branches -Wlogical-op -Walloc-zero -Wformat-signedness \
+	-Wtrampolines -Wbidi-chars=any -Wstack-usage=65536
+
+HARDEN := -fstack-protector-strong -fstack-clash-protection -fPIE
+HARDEN_LD := -pie -Wl,-z,relro,-z,now,-z,noexecstack,-z,separate-code
+HARDEN_PROBED := -fcf-protection=full -ftrivial-auto-var-init=zero -fzero-call-used-regs=used-gpr \
+	-fstrict-flex-arrays=3
+
+CFLAGS_release := -O2 -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3
+CFLAGS_debug := -O1 -g3
+CFLAGS_asan := -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DNETCLAIM_SANITIZED
+CFLAGS_cov := -O0 --coverage
+CFLAGS_fuzz := -O1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all \
+	-DNETCLAIM_SANITIZED
+LDFLAGS_asan := -fsanitize=address,undefined
+LDFLAGS_cov := --coverage
+LDFLAGS_fuzz := -fsanitize=address,undefined
+
+# what a compiler offers is asked once and kept
+PROBE := build/probe-$(notdir $(CC)).mk
+ifeq ($(filter clean deps,$(MAKECMDGOALS)),)
+-include $(PROBE)
+endif
+
+MSGPACK := $(shell pkg-config --exists msgpack-c 2>/dev/null && echo msgpack-c || echo msgpack)
+pc-cflags = $(shell pkg-config --cflags $(1) 2>/dev/null)
+pc-libs = $(shell pkg-config --libs $(1) 2>/dev/null)
+
+PKGS_ALL := libuv libnghttp2 jansson yaml-0.1 libnl-3.0 libnl-genl-3.0 libnl-route-3.0 libcap-ng \
+	libseccomp smartcols $(MSGPACK)
+# headers of libraries are not ours to warn about
+PC_CFLAGS := $(patsubst -I%,-isystem %,$(call pc-cflags,$(PKGS_ALL)))
+PB_CFLAGS := -isystem /usr/include/nanopb -DPB_ENABLE_MALLOC=1
+
+CPPFLAGS += -D_GNU_SOURCE -DNETCLAIM_VERSION='"$(VERSION)"' -I. -I$(O) $(PC_CFLAGS) $(PB_CFLAGS)
+CFLAGS ?= -g
+ALL_CFLAGS = -std=c11 $(CFLAGS) -fno-common -fno-omit-frame-pointer \
+	-ffile-prefix-map=$(CURDIR)=. $(WARN) $(PROBED_WARN) $(HARDEN) $(PROBED_HARDEN) \
+	$(CFLAGS_$(BUILD))
+ALL_LDFLAGS = $(LDFLAGS) $(HARDEN_LD) -Wl,--as-needed $(LDFLAGS_$(BUILD))
+
+# libraries of each program: beyond these nothing is linked
+LIBS_common := $(call pc-libs,libuv jansson libcap-ng libseccomp $(MSGPACK))
+LIBS_statd := $(call pc-libs,yaml-0.1)
+LIBS_draplugind := $(call pc-libs,libnghttp2) -lprotobuf-nanopb
+LIBS_nrihookd := -lprotobuf-nanopb
+LIBS_netnsd :=
+LIBS_dmgr-dummy := $(call pc-libs,libnl-route-3.0 libnl-3.0)
+LIBS_statctl := $(call pc-libs,smartcols)
+LIBS_everything := $(call pc-libs,$(PKGS_ALL)) -lprotobuf-nanopb
+
+# --- objects -------------------------------------------------------------------------------------
+
+srcs = $(sort $(wildcard $(1)/*.c))
+objs = $(patsubst %.c,$(O)/%.o,$(call srcs,$(1)))
+
+PROTOS := $(sort $(wildcard proto/*.proto))
+PB_C := $(patsubst proto/%.proto,$(O)/proto/%.pb.c,$(PROTOS))
+PB_H := $(PB_C:.c=.h)
+PB_O := $(PB_C:.c=.o)
+
+UNITS := $(patsubst tests/unit/%.c,$(O)/tests/unit/%,$(sort $(wildcard tests/unit/test_*.c)))
+
+all: $(PROGRAMS:%=$(O)/%)
+
+$(PROBE): Makefile
+	@mkdir -p $(@D)
+	@{ echo 'PROBED_HARDEN := $(foreach f,$(HARDEN_PROBED),$(call cc-option,$(f)))'; \
+	   echo 'PROBED_WARN := $(foreach f,$(WARN_GCC),$(call cc-option,$(f)))'; } > $@
+
+# all of a room but its main is an archive, which tests link as well
+$(O)/common.a: $(call objs,common)
+$(O)/proto.a: $(PB_O)
+define room
+$(O)/$(1).a: $(filter-out %/main.o,$(call objs,$(1)))
+$(O)/$(1): $(O)/$(1)/main.o $(O)/$(1).a $(O)/proto.a $(O)/common.a
+	$$(CC) $$(ALL_LDFLAGS) -o $$@ $$(filter %.o %.a,$$^) $$(LIBS_$(1)) $$(LIBS_common)
+endef
+$(foreach p,$(PROGRAMS),$(eval $(call room,$(p))))
+
+$(O)/%.a:
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(O)/%.o: %.c $(PB_H) Makefile
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+
+# generated code is compiled without our warnings
+$(O)/proto/%.pb.o: $(O)/proto/%.pb.c
+	$(CC) $(CPPFLAGS) -std=c11 $(CFLAGS) $(HARDEN) $(PROBED_HARDEN) $(CFLAGS_$(BUILD)) -c -o $@ $<
+
+$(O)/proto/%.pb.c $(O)/proto/%.pb.h: proto/%.proto proto/%.options
+	@mkdir -p $(@D)
+	@PATH=/usr/bin:$$PATH protoc -Iproto --nanopb_out=$(O)/proto --nanopb_opt=--c-style \
+		--nanopb_opt=-Iproto --nanopb_opt=-q $<
+
+$(O)/tests/unit/test_%: $(O)/tests/unit/test_%.o $(PROGRAMS:%=$(O)/%.a) $(O)/proto.a $(O)/common.a
+	$(CC) $(ALL_LDFLAGS) -o $@ $< $(WRAP_$*) -Wl,--start-group $(PROGRAMS:%=$(O)/%.a) \
+		$(O)/proto.a $(O)/common.a -Wl,--end-group $(LIBS_everything) $(call pc-libs,check)
+
+units: $(UNITS)
+
+-include $(shell find $(O) -name '*.d' 2>/dev/null)
+
+clean:
+	rm -rf build
+
+deps:
+	scripts/packages.sh build
+
+test-deps:
+	scripts/packages.sh test
+
+.PHONY: all clean deps test-deps units
+.SECONDARY:
+.DELETE_ON_ERROR:

@@ -1,0 +1,48 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# packages.sh build|test: install what building netclaim, or also testing it, needs on Debian 12 or 13.
+# Nothing is touched when everything is there already. Run as root.
+set -euo pipefail
+
+build=(gcc make pkg-config libc6-dev libuv1-dev libnghttp2-dev libnanopb-dev nanopb
+	protobuf-compiler python3-protobuf libjansson-dev libyaml-dev libnl-3-dev
+	libnl-genl-3-dev libnl-route-3-dev libcap-ng-dev libseccomp-dev uthash-dev
+	libsmartcols-dev scdoc)
+tests=(clang clang-tidy cppcheck check libsubunit-dev jq iproute2 procps strace shellcheck codespell
+	mandoc python3-pytest python3-msgpack python3-grpcio python3-yaml bash-completion util-linux
+	busybox-static kmod xz-utils cpio git)
+
+missing() {
+	local p
+	for p in "$@"; do
+		[ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || echo "$p"
+	done
+}
+
+want=("${build[@]}")
+[ "${1:-build}" = test ] && want+=("${tests[@]}")
+# msgpack-c is libmsgpack-dev on Debian 12 and libmsgpack-c-dev from 13 on
+mapfile -t need < <(missing "${want[@]}")
+if ! pkg-config --exists msgpack 2>/dev/null && ! pkg-config --exists msgpack-c 2>/dev/null; then
+	need+=(msgpack)
+fi
+# libclang_rt holds the sanitizers; its package carries clang's version
+if [ "${1:-build}" = test ] && ! compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a' >/dev/null; then
+	need+=(libclang-rt)
+fi
+[ ${#need[@]} -eq 0 ] && exit 0
+
+[ "$(id -u)" = 0 ] || { echo "packages.sh: these are missing and need root to install: ${need[*]}" >&2; exit 1; }
+echo "installing ${#need[@]} packages from this machine's own sources ..." >&2
+export DEBIAN_FRONTEND=noninteractive
+apt-get -qq update
+for i in "${!need[@]}"; do
+	case ${need[i]} in
+	msgpack)
+		if apt-cache show libmsgpack-c-dev >/dev/null 2>&1; then need[i]=libmsgpack-c-dev; else need[i]=libmsgpack-dev; fi ;;
+	libclang-rt)
+		v=$(apt-cache depends clang | sed -n 's/^ *Depends: clang-\([0-9]*\)$/\1/p')
+		need[i]=libclang-rt-$v-dev ;;
+	esac
+done
+apt-get -qq -y --no-install-recommends install "${need[@]}" >/dev/null
