@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The contract between the daemons: every record and every method, declared once.
+ *
+ * Both ends of every socket compile this table. From it come encoders, decoders, bounds, deadlines
+ * and the list of methods in the documentation (`statctl --methods`).
+ */
+
+#include "common/rec.h"
+
+/* --- kinds of devices ----------------------------------------------------------------------- */
+
+enum manager_type {
+	MANAGER_DUMMY,
+	MANAGER_SRIOV,
+	MANAGER_RXQUEUE,
+	MANAGER_TYPE_MAX,
+	MANAGER_INVALID = -1,
+};
+
+/* The names of the seed: "dummy", "sr-iov", "rxQueue". */
+const char *manager_type_name(enum manager_type type);
+/* Case-insensitively; MANAGER_INVALID if unknown. */
+enum manager_type manager_type_parse(const char *name);
+
+/* --- records of devices --------------------------------------------------------------------- */
+
+/* The opaque parameters of a claim (seed, "Device configuration options"). */
+struct device_config {
+	char *pod_if_name;
+	struct rec_int vlan;
+	struct strmap sysctl_ipv4, sysctl_ipv6;
+};
+extern const struct rec_desc rec_device_config;
+
+/* A device as its manager tells it: in the inventory, or prepared for one allocation. */
+struct device {
+	char *name;         /* in the ResourceSlice: a DNS label */
+	char *if_name;      /* name in the pod when the claim asks for none */
+	char *kernel_if_name; /* NULL: no netdev (bound to vfio-pci) */
+	json_t *state;      /* the manager's own; statd stores and shows it, never reads it */
+	json_t *attributes; /* name -> {"string": …} or {"int": …}, {"bool": …}, {"version": …} */
+	json_t *capacity;   /* name -> {"value": …, "requestPolicy": …} */
+	struct rec_bool allow_multiple;
+};
+extern const struct rec_desc rec_device;
+
+/* One allocation as a manager sees it. */
+struct device_alloc {
+	struct device *device; /* inventory device for setup; the prepared one for all others */
+	char *claim_uid;
+	char *share_id; /* NULL: dedicated */
+	struct strmap consumed_capacity;
+	struct device_config *config;
+};
+extern const struct rec_desc rec_device_alloc;
+
+/* --- rows of statd's tables ------------------------------------------------------------------- */
+
+/* networkdriver-dra-devices */
+struct device_row {
+	char *name;
+	char *manager;
+	json_t *dev;
+	/* beyond the seed's columns */
+	struct device *device;
+	char *pool; /* logical pool it is published in; NULL: not published */
+	char *note; /* why it is not published */
+};
+extern const struct rec_desc rec_device_row;         /* all */
+extern const struct rec_desc rec_device_row_statedb; /* the seed's columns */
+
+/* networkdriver-dra-allocations */
+struct alloc_row {
+	char *device_name;
+	char *manager;
+	json_t *prepared_device;
+	char *logical_pool;
+	char *pod_uid;
+	char *claim_uid;
+	struct device_config *config;
+	char *share_id;
+	struct strmap consumed_capacity;
+	/* beyond the seed's columns */
+	char *claim_namespace, *claim_name;
+	char *request;    /* full reference */
+	char *dra_pool;   /* result.pool: the node */
+	char *sandbox_id; /* set while attached */
+	char *pod_if_name; /* its name in that sandbox */
+	char *problem;    /* last failure of attach, detach or free */
+	struct device *prepared;
+};
+extern const struct rec_desc rec_alloc_row;
+extern const struct rec_desc rec_alloc_row_statedb;
+
+/* --- requests and results ------------------------------------------------------------------- */
+
+struct empty {
+	char unused;
+};
+extern const struct rec_desc rec_empty;
+
+struct manager_hello {
+	char *type; /* a manager's type, or "netns" */
+	char *version;
+};
+struct manager_hello_result {
+	json_t *config; /* the manager's section of deviceManagerConfigs; {} for netnsd */
+};
+
+struct device_list {
+	struct REC_LIST(struct device) devices;
+};
+
+struct alloc_list {
+	struct REC_LIST(struct device_alloc) allocations;
+};
+struct restore_verdict {
+	struct device *device; /* rebuilt, or NULL and then error */
+	char *error;
+};
+struct restore_result {
+	struct REC_LIST(struct restore_verdict) verdicts; /* one each, in order */
+};
+
+struct device_result {
+	struct device *device; /* prepared */
+};
+
+struct name_list {
+	struct strlist names;
+};
+
+/* Attach: the manager finds the link on the host (or, after a crash in the middle, in the
+ * namespace already), moves it in, names it and brings it up. */
+struct device_attach {
+	struct device_alloc *allocation;
+	char *if_name; /* final name in the pod */
+	char *sandbox_id;
+};
+struct device_attach_result {
+	char *if_name;
+	struct rec_bool was_there; /* it had been attached before: nothing was changed */
+};
+
+struct netns_socket {
+	char *protocol; /* "route" or "generic" */
+};
+struct sysctl_setting {
+	char *family; /* "ipv4" or "ipv6" */
+	char *leaf, *value;
+};
+struct netns_sysctl {
+	char *if_name;
+	struct REC_LIST(struct sysctl_setting) settings;
+};
+
+struct front_hello {
+	char *role; /* "draplugind" or "nrihookd" */
+	char *version;
+};
+struct front_hello_result {
+	char *driver_name, *node_name;
+	struct rec_int retry_interval_ms, registration_timeout_ms, max_attempts;
+	struct rec_bool ready; /* both tables are initialised; if not, front.ready follows */
+};
+struct front_state {
+	char *state; /* one word: "registered", "connecting", ... */
+	char *detail;
+};
+
+struct claim_ref {
+	char *namespace, *name, *uid;
+};
+struct prepared_device {
+	char *request; /* full reference: "req" or "req/sub" */
+	char *pool, *device, *share_id;
+	char *if_name;
+	json_t *attributes;
+};
+struct claim_prepare_result {
+	char *pod_claim_name; /* set for claims made from a template */
+	struct REC_LIST(struct prepared_device) devices; /* in the order of the allocation results */
+};
+
+struct pod_attach {
+	char *pod_uid, *sandbox_id, *pod_name, *pod_namespace;
+};
+struct pod_attach_result {
+	struct rec_int devices; /* that are in the sandbox now */
+};
+struct pod_detach {
+	char *pod_uid, *sandbox_id;
+};
+struct pod_ref {
+	char *pod_uid, *sandbox_id;
+};
+struct pod_sync {
+	struct REC_LIST(struct pod_ref) pods; /* every live sandbox with a network namespace of its own */
+};
+struct pod_sync_result {
+	struct strlist sandbox_ids; /* of those that have allocations: attach these now */
+};
+
+struct table_list {
+	char *table; /* one table's name; NULL: both */
+};
+struct table_list_result {
+	struct rec_int revision;
+	struct rec_bool initialized;
+	struct REC_LIST(struct device_row) devices;
+	struct REC_LIST(struct alloc_row) allocations;
+};
+struct table_event {
+	char *table;
+	struct rec_int revision;
+	char *op; /* "insert", "update", "delete" */
+	struct device_row *device;
+	struct alloc_row *allocation;
+};
+
+struct status_peer {
+	char *role; /* "dmgr-dummy", "netnsd", "draplugind", ... */
+	char *state; /* "missing", "connected", "published", "registered", ... */
+	char *detail;
+	struct rec_int since_ms; /* wall clock */
+	struct rec_int pid, uid;
+	struct rec_int pending; /* calls of ours that it has not answered */
+};
+struct status_result {
+	char *version, *node_name, *driver_name, *config, *store;
+	struct rec_int started_ms; /* wall clock */
+	struct rec_bool ready;
+	struct strlist missing; /* what still keeps it from being ready, a sentence each */
+	struct rec_int devices, allocations, revision;
+	struct REC_LIST(struct status_peer) peers;
+};
+
+struct pool_status {
+	char *name;
+	json_t *filter;
+	struct strlist devices, allocated; /* names; allocated is a part of devices */
+};
+struct pools_result {
+	struct REC_LIST(struct pool_status) pools;
+	struct strlist unmatched; /* devices that no pool takes */
+};
+
+/* --- methods -------------------------------------------------------------------------------- */
+
+enum api_method {
+	/* manager or netnsd -> statd, manager.sock */
+	API_MANAGER_HELLO,
+	API_MANAGER_DEVICES,
+	/* statd -> manager */
+	API_DEVICE_RESTORE,
+	API_DEVICE_SETUP,
+	API_DEVICE_RECOVER,
+	API_DEVICE_FREE,
+	API_DEVICE_CHECK,
+	API_DEVICE_ATTACH,
+	API_DEVICE_DETACH,
+	/* statd -> netnsd */
+	API_NETNS_SOCKET,
+	API_NETNS_SYSCTL,
+	/* draplugind, nrihookd -> statd, front.sock */
+	API_FRONT_HELLO,
+	API_FRONT_STATE,
+	API_CLAIM_PREPARE,
+	API_CLAIM_UNPREPARE,
+	API_POD_ATTACH,
+	API_POD_DETACH,
+	API_POD_SYNC,
+	/* statd -> draplugind, nrihookd */
+	API_FRONT_READY,
+	/* anyone in the group -> statd, query.sock */
+	API_TABLE_LIST,
+	API_TABLE_WATCH,
+	API_STATUS,
+	API_POOLS,
+	/* statd -> a watcher */
+	API_TABLE_EVENT,
+	API_METHOD_MAX
+};
+
+struct api_method_info {
+	const char *name, *from, *to;
+	const struct rec_desc *request, *result; /* result NULL: a notification */
+	unsigned deadline_ms;
+	unsigned request_fds, result_fds;
+	bool repeatable; /* the same call again does no harm */
+	const char *doc;
+};
+
+const struct api_method_info *api_method_info(enum api_method method);
+/* API_METHOD_MAX if there is none of this name. */
+enum api_method api_method_parse(const char *name, size_t len);

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Grammars: checks of one text each, as record fields name them. All return 0, or -1 with
+ * ERR_INVALID and a message that says what is wrong with the text, quoting it.
+ */
+
+#include "common/err.h"
+
+/* A Linux interface name that a user may choose: 1 to 15 bytes of [a-zA-Z0-9._-]; not "lo", ".",
+ * "..", "all" or "default" (the kernel or its sysctl tree own these), nothing that starts with
+ * "cilium_" (seed). */
+int check_if_name(const char *text, struct err *err);
+/* The name of an interface that exists: whatever the kernel allows (dev_valid_name(),
+ * net/core/dev.c): 1 to 15 bytes, no '/', ':' or white space, not "." or "..". */
+int check_kernel_if_name(const char *text, struct err *err);
+/* A leaf below net.ipv4.conf.<if>: elements of [-0-9_a-zA-Z]+ joined by dots. */
+int check_sysctl_leaf(const char *text, struct err *err);
+/* RFC 1123 label of at most 63 bytes, lower case: the name of a DRA device. */
+int check_dns_label(const char *text, struct err *err);
+/* RFC 1123 subdomain of at most 253 bytes: Kubernetes object names. */
+int check_dns_subdomain(const char *text, struct err *err);
+/* A driver name: a subdomain of at most 63 bytes that starts with a letter, since it also is a CDI
+ * vendor. */
+int check_driver_name(const char *text, struct err *err);
+/* A UID as an opaque word that is safe in file names: 1 to 63 bytes of [A-Za-z0-9-]. */
+int check_uid(const char *text, struct err *err);
+/* A request reference: label, or label/label. */
+int check_request_ref(const char *text, struct err *err);
+/* A runtime's sandbox id: 1 to 128 bytes of [A-Za-z0-9_.-]. */
+int check_sandbox_id(const char *text, struct err *err);
+/* A logical pool's name: 1 to 64 bytes (it becomes an attribute's value), no slash. */
+int check_pool_name(const char *text, struct err *err);
+/* One of the device managers' type names; case is ignored, as the seed's decoder does. */
+int check_manager_type(const char *text, struct err *err);

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Command lines from one table: parsing, --help, --version and shell completion.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/err.h"
+
+enum cli_type {
+	CLI_TEXT,  /* const char * */
+	CLI_PATH,  /* const char *, completed as a file; must not be empty */
+	CLI_FLAG,  /* bool */
+	CLI_UINT,  /* int64_t within min..max */
+};
+
+struct cli_option {
+	const char *name;     /* long name, without dashes */
+	char letter;          /* short form, or 0 */
+	enum cli_type type;
+	size_t offset;        /* in the options struct */
+	const char *arg;      /* placeholder in --help, NULL for flags */
+	const char *doc;      /* one line; the default is appended */
+	int64_t min, max;     /* CLI_UINT */
+	const char *choices;  /* CLI_TEXT: "a|b|c", refused if none of these; NULL: any */
+};
+
+struct cli {
+	const char *program;
+	const char *summary;  /* one line */
+	const char *operands; /* synopsis of what may follow the options, NULL: nothing may */
+	const struct cli_option *options;
+	size_t n_options;
+	const char *help_tail; /* more text for --help, or NULL */
+};
+
+/* Every program also has --help, --version. options holds the defaults before the call. On return
+ * *ret_first is the index of the first operand. --help and --version print and exit(0); a wrong
+ * option prints what is wrong and how to get help and exits with status 2. */
+void cli_parse(const struct cli *cli, int argc, char **argv, void *options, int *ret_first);
+void cli_help(const struct cli *cli, const void *defaults, FILE *to);

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What every daemon does around its work: signals, readiness, watchdog, inherited sockets.
+ *
+ * Each main is the same ordered checklist: parse, open, drop, confine, loop.
+ */
+
+#include <uv.h>
+
+#include "common/cli.h"
+#include "common/err.h"
+
+/* Options that every daemon has; the first member of each options struct, and its rows first in
+ * each options table by DAEMON_OPTIONS(struct x_options, base). */
+struct daemon_options {
+	const char *log_level;
+};
+#define DAEMON_OPTIONS(s, member)                                                               \
+	{                                                                                       \
+		.name = "log-level", .letter = 'l', .type = CLI_TEXT,                           \
+		.offset = offsetof(s, member.log_level), .arg = "LEVEL",                        \
+		.doc = "least important records to log", .choices = "error|warn|info|debug"     \
+	}
+#define DAEMON_DEFAULTS                                                                         \
+	{                                                                                       \
+		.log_level = "info"                                                             \
+	}
+
+/* Parses the command line and starts logging. */
+void daemon_begin(const struct cli *cli, int argc, char **argv, void *options,
+	const struct daemon_options *base);
+
+/* A socket handed in by systemd under this name (LISTEN_FDS, LISTEN_FDNAMES: sd_listen_fds(3)),
+ * made CLOEXEC, or -1. */
+int daemon_inherited_fd(const char *name);
+
+struct daemon {
+	uv_loop_t *loop;
+	/* SIGTERM or SIGINT came: finish what is in flight, close everything; the loop ends when no
+	 * handle is left. A second signal ends the process at once. */
+	void (*stop)(void *ctx);
+	void *ctx;
+	/* private */
+	uv_signal_t sigterm, sigint;
+	uv_timer_t watchdog;
+	bool stopping;
+	int status;
+};
+
+/* Runs the loop until it is empty: ignores SIGPIPE, tells systemd READY=1 by daemon_ready() and
+ * STOPPING=1, feeds its watchdog. Returns the exit status. */
+void daemon_init(struct daemon *d, uv_loop_t *loop, void (*stop)(void *ctx), void *ctx);
+int daemon_run(struct daemon *d);
+/* As if SIGTERM had come, but with an exit status of 1: the daemon cannot go on. */
+void daemon_fail(struct daemon *d);
+/* sd_notify(3) READY=1, once. */
+void daemon_ready(struct daemon *d);
+/* One line of STATUS= for systemctl status. */
+void daemon_status(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* Logs err as the reason why the program cannot start and returns 1, for main to return. */
+int daemon_cannot_start(const struct err *err);

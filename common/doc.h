@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Text documents: YAML or JSON text into a json_t tree that remembers its lines.
+ *
+ * YAML is read with libyaml's event parser by the rules of the Kubernetes world: the core schema's
+ * plain scalars become null, booleans (true/false only), integers and floats; quoted ones stay
+ * text. Anchors, aliases, tags and merge keys are refused: an alias can blow up a small file, and
+ * no manifest needs one. Duplicate keys are refused. Sizes and nesting are bounded.
+ */
+
+#include <jansson.h>
+
+#include "common/err.h"
+
+#define DOC_MAX_BYTES (4u << 20) /* a Kubernetes object is at most 1.5 MiB in etcd */
+#define DOC_MAX_DEPTH 64
+
+struct doc;
+
+/* text need not be NUL-terminated. name is what errors call it, usually the file's path. A text
+ * that starts with '{' is taken for JSON. Exactly one document must be there. Errors name line and
+ * column. */
+int doc_parse(const char *name, const char *text, size_t len, struct doc **ret, struct err *err);
+/* Reads and parses a file; ERR_NOT_FOUND when there is none. */
+int doc_read(const char *path, struct doc **ret, struct err *err);
+void doc_free(struct doc *doc);
+
+json_t *doc_root(const struct doc *doc);  /* borrowed */
+const char *doc_name(const struct doc *doc);
+/* The line (from 1) where this node of the document starts, or 0 if it is not one of its nodes. */
+unsigned doc_line(const struct doc *doc, const json_t *node);

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The host of a device manager: everything of such a daemon but its domain.
+ *
+ * It connects to statd, says hello, gets the manager's section of the configuration, rebuilds what
+ * was prepared before a restart, publishes the inventory and then serves the device.* methods, one
+ * at a time. A manager's folder fills in the operations below; each may block for as long as the
+ * kernel takes, since that is the process's whole job.
+ */
+
+#include <uv.h>
+
+#include "common/api.h"
+#include "common/daemon.h"
+#include "common/privileges.h"
+
+struct manager;
+
+struct manager_ops {
+	enum manager_type type;
+	/* config is the manager's section, an object. Checks it; opens what the manager needs. */
+	int (*configure)(void *ctx, const json_t *config, struct err *err);
+	/* The complete inventory, into *ret (zeroed). */
+	int (*discover)(void *ctx, struct device_list *ret, struct err *err);
+	/* Rebuilds a prepared device from its stored state; makes nothing in the kernel. */
+	int (*restore)(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
+	int (*setup)(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
+	int (*recover)(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
+	int (*free)(void *ctx, const struct device_alloc *a, struct err *err);
+	/* ERR_CONFLICT if any of these names, or an alternative name equal to one, is taken in the
+	 * namespace of this rtnetlink socket. */
+	int (*check)(void *ctx, const struct strlist *names, int rtnl_fd, struct err *err);
+	/* ERR_NOT_FOUND when the link is neither on the host nor, marked as this allocation's, in
+	 * the namespace. On any failure a link that was moved is back on the host as it was. */
+	int (*attach)(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
+		struct device_attach_result *ret, struct err *err);
+	/* A link that is no longer there is success. */
+	int (*detach)(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
+		struct err *err);
+};
+
+/* A manager's whole main: the options common to managers, then the checklist. */
+int manager_main(const struct manager_ops *ops, void *ctx, const struct privileges *privileges,
+	const char *summary, int argc, char **argv);

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What a process may do, as one table, taken on at start and verified.
+ *
+ * Each room has exactly one `const struct privileges`, near the top of its sandbox.c; its README
+ * prints the same table and a test compares running processes with it.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "common/err.h"
+
+struct privileges {
+	const char *program;
+	bool own_user;       /* true: becomes the user of its --user option; false: stays root */
+	const int *caps;     /* CAP_* that it keeps: permitted and effective, nothing inheritable */
+	size_t n_caps;
+	/* System calls beyond those that every daemon here needs (event loop, sockets, memory,
+	 * clocks, signals, reading and writing open files). */
+	const char *const *syscalls;
+	size_t n_syscalls;
+	size_t max_fds;      /* RLIMIT_NOFILE */
+};
+
+struct identity {
+	uid_t uid;
+	gid_t gid;
+};
+
+/* "name", "name:group", "uid" or "uid:gid". */
+int identity_parse(const char *text, struct identity *ret, struct err *err);
+/* A group by name or number. */
+int group_parse(const char *text, gid_t *ret, struct err *err);
+
+/* Step "drop": resource limits, not dumpable, no new privileges, identity, capabilities; then reads
+ * all of it back and fails if anything is not as the table says. When the process was not started
+ * as root it must hold exactly what the table says already, or fail. who is ignored unless
+ * own_user. */
+int privileges_drop(const struct privileges *p, const struct identity *who, struct err *err);
+/* Step "confine": the system call filter. The last thing before the loop. In sanitized builds there
+ * is no filter, and a warning says so. */
+int privileges_confine(const struct privileges *p, struct err *err);
