@@ -110,6 +110,7 @@ struct manager_hello_result {
 	json_t *config; /* the manager's section of deviceManagerConfigs; {} for netnsd */
 };
 
+extern const struct rec_desc rec_device_list; /* the inventory */
 struct device_list {
 	struct REC_LIST(struct device) devices;
 };

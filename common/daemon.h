@@ -45,7 +45,7 @@ struct daemon {
 	/* private */
 	uv_signal_t sigterm, sigint;
 	uv_timer_t watchdog;
-	bool stopping;
+	bool ready, stopping;
 	int status;
 };
 

@@ -35,7 +35,7 @@ struct rpc_call; /* a request of the peer's that waits for our answer */
 
 /* Serves one method. request is decoded and valid, borrowed until the call is answered; fds too:
  * the handler may take one by setting it to -1. The call must be answered exactly once, now or
- * later, with rpc_reply() or rpc_reply_err(); for a notification call is answered by rpc_done(). */
+ * later, with rpc_reply() or rpc_reply_err(). A notification's call ends with the handler. */
 typedef void rpc_handler(void *ctx, struct rpc_call *call, const void *request, int *fds);
 
 struct rpc_service {

@@ -14,11 +14,10 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/param.h> /* MIN, MAX */
 #include <unistd.h>
 
 #define ARRAY_SIZE(a)    (sizeof(a) / sizeof((a)[0]))
-#define MIN(a, b)        ((a) < (b) ? (a) : (b))
-#define MAX(a, b)        ((a) > (b) ? (a) : (b))
 #define UNUSED           __attribute__((unused))
 #define container_of(ptr, type, member)                                                         \
 	((type *)(void *)((char *)(ptr)-offsetof(type, member)))

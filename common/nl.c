@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Links over rtnetlink, on libnl's sockets and messages.
+ *
+ * Messages are built and read here rather than through libnl-route's link objects, which know
+ * nothing of alternative names and turn every errno into one of a few codes of their own.
+ *
+ * A request is sent with NLM_F_ACK; talk() reads until the kernel has acknowledged it, refused it
+ * or, for a dump, said that it is done. Answers to another request are skipped: they can only be
+ * late ones, to a request that was given up after ANSWER_TIMEOUT.
+ *
+ * libnl does not know extended acks (NETLINK_EXT_ACK, netlink(7)): the options are set by hand and
+ * the error callback reads the text that follows the error.
+ */
+#include "common/nl.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/if_link.h>
+#include <netlink/attr.h>
+#include <netlink/errno.h>
+#include <netlink/msg.h>
+#include <netlink/netlink.h>
+#include <netlink/socket.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* The kernel works on a request inside send(), so its answer is there at once; only one that was
+ * dropped for want of buffer space is waited for. */
+#define ANSWER_TIMEOUT_S 5
+/* How often a dump is repeated that links appearing and vanishing made inconsistent. */
+#define DUMP_TRIES 16
+
+static void msg_free_p(struct nl_msg **msg)
+{
+	nlmsg_free(*msg);
+}
+#define cleanup_msg __attribute__((cleanup(msg_free_p)))
+
+void link_info_fini(struct link_info *link)
+{
+	strlist_fini(&link->altnames);
+}
+
+/* --- the socket ------------------------------------------------------------------------------ */
+
+static int open_socket(struct err *err)
+{
+	struct sockaddr_nl any = {.nl_family = AF_NETLINK};
+	cleanup_close int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+
+	if (fd < 0)
+		return err_errno(err, errno, "opening a rtnetlink socket");
+	if (bind(fd, (const struct sockaddr *)&any, sizeof(any)) < 0)
+		return err_errno(err, errno, "binding a rtnetlink socket");
+	return take_fd(&fd);
+}
+
+static int set_option(int fd, int level, int name, const void *value, socklen_t len, struct err *err)
+{
+	if (setsockopt(fd, level, name, value, len) < 0)
+		return err_errno(err, errno, "setting option %d of a rtnetlink socket", name);
+	return 0;
+}
+
+static int set_options(int fd, struct err *err)
+{
+	static const int flags[] = {NETLINK_EXT_ACK, NETLINK_CAP_ACK, NETLINK_GET_STRICT_CHK};
+	const struct timeval timeout = {.tv_sec = ANSWER_TIMEOUT_S};
+	const int on = 1;
+
+	for (size_t i = 0; i < ARRAY_SIZE(flags); i++)
+		if (set_option(fd, SOL_NETLINK, flags[i], &on, sizeof(on), err) < 0)
+			return -1;
+	return set_option(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout), err);
+}
+
+int nl_init(struct nl *nl, int fd, struct err *err)
+{
+	cleanup_close int own = fd < 0 ? open_socket(err) : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	int rc;
+
+	nl->sock = NULL;
+	if (own < 0)
+		return fd < 0 ? -1 : err_errno(err, errno, "duplicating a rtnetlink socket");
+	if (set_options(own, err) < 0)
+		return -1;
+	nl->sock = nl_socket_alloc();
+	if (!nl->sock)
+		return err_errno(err, ENOMEM, "making a rtnetlink socket");
+	rc = nl_socket_set_fd(nl->sock, NETLINK_ROUTE, own);
+	if (rc < 0) {
+		nl_fini(nl);
+		return err_set(err, ERR_INTERNAL, "adopting a rtnetlink socket: %s",
+			nl_geterror(rc));
+	}
+	(void)take_fd(&own);
+	return 0;
+}
+
+void nl_fini(struct nl *nl)
+{
+	nl_socket_free(nl->sock);
+	nl->sock = NULL;
+}
+
+/* --- one request and its answer -------------------------------------------------------------- */
+
+struct answer {
+	uint32_t seq;
+	bool done;
+	int sys; /* what the kernel refused it with */
+	char reason[128];
+	/* links in the answer go to *ret while this says no and until it says yes */
+	bool (*match)(const void *ctx, const struct link_info *link);
+	const void *match_ctx;
+	struct link_info *ret;
+	bool found;
+};
+
+static int on_seq_check(struct nl_msg *msg, void *arg)
+{
+	const struct answer *a = arg;
+
+	return nlmsg_hdr(msg)->nlmsg_seq == a->seq ? NL_OK : NL_SKIP;
+}
+
+static int on_done(struct nl_msg *msg UNUSED, void *arg)
+{
+	struct answer *a = arg;
+
+	a->done = true;
+	return NL_OK;
+}
+
+/* The attributes follow the error, since NETLINK_CAP_ACK keeps the request from being echoed. */
+static void read_reason(struct nlmsgerr *e, struct answer *a)
+{
+	const struct nlmsghdr *h = (const void *)((const char *)e - NLMSG_HDRLEN);
+	const unsigned flags = NLM_F_ACK_TLVS | NLM_F_CAPPED;
+	struct nlattr *text;
+
+	if ((h->nlmsg_flags & flags) != flags || h->nlmsg_len < NLMSG_HDRLEN + sizeof(*e))
+		return;
+	text = nla_find((const void *)(e + 1), (int)(h->nlmsg_len - NLMSG_HDRLEN - sizeof(*e)),
+		NLMSGERR_ATTR_MSG);
+	if (text)
+		(void)nla_strlcpy(a->reason, text, sizeof(a->reason));
+	str_sanitize(a->reason);
+}
+
+static int on_error(struct sockaddr_nl *from UNUSED, struct nlmsgerr *e, void *arg)
+{
+	struct answer *a = arg;
+
+	a->sys = -e->error;
+	a->done = true;
+	read_reason(e, a);
+	return NL_SKIP;
+}
+
+static int on_link(struct nl_msg *msg, void *arg);
+
+static void listen_for(struct nl_sock *sock, struct answer *a)
+{
+	(void)nl_socket_modify_cb(sock, NL_CB_SEQ_CHECK, NL_CB_CUSTOM, on_seq_check, a);
+	(void)nl_socket_modify_cb(sock, NL_CB_VALID, NL_CB_CUSTOM, on_link, a);
+	(void)nl_socket_modify_cb(sock, NL_CB_FINISH, NL_CB_CUSTOM, on_done, a);
+	(void)nl_socket_modify_cb(sock, NL_CB_ACK, NL_CB_CUSTOM, on_done, a);
+	(void)nl_socket_modify_err_cb(sock, NL_CB_CUSTOM, on_error, a);
+}
+
+/* 0, or -1 with the errno in a->sys as well as in err. -NLE_DUMP_INTR is returned as it is. */
+static int talk(struct nl *nl, struct nl_msg *msg, struct answer *a, struct err *err)
+{
+	int rc;
+
+	nl_complete_msg(nl->sock, msg);
+	a->seq = nlmsg_hdr(msg)->nlmsg_seq;
+	listen_for(nl->sock, a);
+	rc = nl_send(nl->sock, msg);
+	while (rc >= 0 && !a->done)
+		rc = nl_recvmsgs_default(nl->sock);
+	if (a->sys && a->reason[0])
+		return err_errno(err, a->sys, "%s", a->reason);
+	if (a->sys)
+		return err_errno(err, a->sys, "the kernel refuses");
+	if (rc == -NLE_DUMP_INTR)
+		return rc;
+	if (rc < 0)
+		return err_set(err, rc == -NLE_AGAIN ? ERR_DEADLINE : ERR_INTERNAL,
+			"talking rtnetlink: %s", nl_geterror(rc));
+	return 0;
+}
+
+/* As talk(), for a request that only succeeds or fails; frees msg. */
+static int command(struct nl *nl, struct nl_msg *msg, struct err *err)
+{
+	struct answer a = {0};
+	int rc = talk(nl, msg, &a, err);
+
+	nlmsg_free(msg);
+	return rc;
+}
+
+/* --- messages -------------------------------------------------------------------------------- */
+
+static struct nl_msg *request(int type, int flags, const struct ifinfomsg *body)
+{
+	struct nl_msg *msg = nlmsg_alloc_simple(type, flags | NLM_F_REQUEST | NLM_F_ACK);
+	struct ifinfomsg copy = *body;
+
+	/* out of memory ends the process, as in common/util.h */
+	if (!msg || nlmsg_append(msg, &copy, sizeof(copy), NLMSG_ALIGNTO) < 0)
+		abort();
+	return msg;
+}
+
+static struct nl_msg *change(int ifindex)
+{
+	return request(RTM_SETLINK, 0, &(struct ifinfomsg){.ifi_index = ifindex});
+}
+
+/* A message has room for a page; what is put into one is bounded by the sizes in nl.h. */
+static void put(struct nl_msg *msg, int attr, const void *data, size_t len)
+{
+	int rc = nla_put(msg, attr, (int)len, data);
+
+	assert(rc == 0);
+}
+
+static void put_text(struct nl_msg *msg, int attr, const char *text, size_t size)
+{
+	assert(strlen(text) < size);
+	put(msg, attr, text, strlen(text) + 1);
+}
+
+static void put_u32(struct nl_msg *msg, int attr, uint32_t value)
+{
+	put(msg, attr, &value, sizeof(value));
+}
+
+static struct nlattr *nest_start(struct nl_msg *msg, int attr)
+{
+	struct nlattr *nest = nla_nest_start(msg, attr);
+
+	assert(nest);
+	return nest;
+}
+
+/* --- reading links --------------------------------------------------------------------------- */
+
+static void copy_text(char *to, size_t size, const struct nlattr *attr)
+{
+	if (attr)
+		(void)nla_strlcpy(to, attr, size);
+}
+
+static void format_mac(char out[static LINK_MAC_SIZE], const struct nlattr *attr)
+{
+	const uint8_t *bytes;
+	size_t len;
+
+	if (!attr)
+		return;
+	bytes = nla_data(attr);
+	len = MIN((size_t)nla_len(attr), (size_t)LINK_MAC_SIZE / 3);
+	for (size_t i = 0; i < len; i++)
+		(void)snprintf(out + 3 * i, LINK_MAC_SIZE - 3 * i, "%02x%s", bytes[i],
+			i + 1 < len ? ":" : "");
+}
+
+static void read_kind(char out[static LINK_KIND_SIZE], struct nlattr *linkinfo)
+{
+	struct nlattr *attrs[IFLA_INFO_MAX + 1];
+
+	if (linkinfo && nla_parse_nested(attrs, IFLA_INFO_MAX, linkinfo, NULL) == 0)
+		copy_text(out, LINK_KIND_SIZE, attrs[IFLA_INFO_KIND]);
+}
+
+static void read_altnames(struct strlist *out, const struct nlattr *list)
+{
+	char altname[LINK_ALTNAME_SIZE];
+	struct nlattr *attr;
+	int left;
+
+	if (!list)
+		return;
+	nla_for_each_nested(attr, list, left)
+		if (nla_type(attr) == IFLA_ALT_IFNAME) {
+			copy_text(altname, sizeof(altname), attr);
+			strlist_add(out, altname);
+		}
+}
+
+static int read_link(struct nl_msg *msg, struct link_info *ret)
+{
+	struct nlattr *attrs[IFLA_MAX + 1];
+	const struct ifinfomsg *body = nlmsg_data(nlmsg_hdr(msg));
+
+	*ret = (struct link_info){0};
+	if (nlmsg_hdr(msg)->nlmsg_type != RTM_NEWLINK ||
+		nlmsg_parse(nlmsg_hdr(msg), sizeof(*body), attrs, IFLA_MAX, NULL) < 0)
+		return -1;
+	ret->ifindex = body->ifi_index;
+	ret->up = body->ifi_flags & IFF_UP;
+	copy_text(ret->name, sizeof(ret->name), attrs[IFLA_IFNAME]);
+	copy_text(ret->alias, sizeof(ret->alias), attrs[IFLA_IFALIAS]);
+	copy_text(ret->parent, sizeof(ret->parent), attrs[IFLA_PARENT_DEV_NAME]);
+	read_kind(ret->kind, attrs[IFLA_LINKINFO]);
+	format_mac(ret->mac, attrs[IFLA_ADDRESS]);
+	if (attrs[IFLA_MTU])
+		ret->mtu = nla_get_u32(attrs[IFLA_MTU]);
+	read_altnames(&ret->altnames, attrs[IFLA_PROP_LIST]);
+	return 0;
+}
+
+static int on_link(struct nl_msg *msg, void *arg)
+{
+	struct link_info link;
+	struct answer *a = arg;
+
+	if (!a->ret || a->found || read_link(msg, &link) < 0)
+		return NL_OK;
+	if (a->match && !a->match(a->match_ctx, &link)) {
+		link_info_fini(&link);
+		return NL_OK;
+	}
+	*a->ret = link;
+	a->found = true;
+	return NL_OK;
+}
+
+int nl_link_get(struct nl *nl, const char *name, struct link_info *ret, struct err *err)
+{
+	cleanup_msg struct nl_msg *msg = request(RTM_GETLINK, 0, &(struct ifinfomsg){0});
+	struct answer a = {.ret = ret};
+
+	*ret = (struct link_info){0};
+	put_text(msg, IFLA_IFNAME, name, IFNAMSIZ);
+	put_u32(msg, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+	if (talk(nl, msg, &a, err) < 0)
+		return err_wrap(err, "looking up link '%s'", name);
+	if (!a.found)
+		return err_set(err, ERR_INTERNAL, "looking up link '%s': no answer", name);
+	return 0;
+}
+
+/* As talk(), and -NLE_DUMP_INTR when links changed meanwhile, so that one may have been missed. */
+static int dump(struct nl *nl, struct answer *a, struct err *err)
+{
+	cleanup_msg struct nl_msg *msg = request(RTM_GETLINK, NLM_F_DUMP, &(struct ifinfomsg){0});
+
+	put_u32(msg, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+	return talk(nl, msg, a, err);
+}
+
+int nl_link_find(struct nl *nl, bool (*match)(const void *ctx, const struct link_info *link),
+	const void *ctx, struct link_info *ret, struct err *err)
+{
+	*ret = (struct link_info){0};
+	for (int i = 0; i < DUMP_TRIES; i++) {
+		struct answer a = {.match = match, .match_ctx = ctx, .ret = ret};
+		int rc = dump(nl, &a, err);
+
+		if (rc < 0 && rc != -NLE_DUMP_INTR)
+			return err_wrap(err, "listing links");
+		if (a.found)
+			return 0;
+		if (rc == 0)
+			return err_set(err, ERR_NOT_FOUND, "no such link");
+	}
+	return err_set(err, ERR_BUSY, "listing links: they changed during each of %d tries",
+		DUMP_TRIES);
+}
+
+/* --- making and changing links --------------------------------------------------------------- */
+
+int nl_link_add(struct nl *nl, const char *name, const char *kind, struct err *err)
+{
+	struct nl_msg *msg = request(
+		RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &(struct ifinfomsg){.ifi_index = 0});
+	struct nlattr *info;
+
+	put_text(msg, IFLA_IFNAME, name, IFNAMSIZ);
+	info = nest_start(msg, IFLA_LINKINFO);
+	put_text(msg, IFLA_INFO_KIND, kind, LINK_KIND_SIZE);
+	(void)nla_nest_end(msg, info);
+	if (command(nl, msg, err) < 0)
+		return err_wrap(err, "adding %s link '%s'", kind, name);
+	return 0;
+}
+
+int nl_link_del(struct nl *nl, int ifindex, struct err *err)
+{
+	struct nl_msg *msg =
+		request(RTM_DELLINK, 0, &(struct ifinfomsg){.ifi_index = ifindex});
+
+	if (command(nl, msg, err) < 0)
+		return err_wrap(err, "deleting link %d", ifindex);
+	return 0;
+}
+
+int nl_link_set_name(struct nl *nl, int ifindex, const char *name, struct err *err)
+{
+	struct nl_msg *msg = change(ifindex);
+
+	put_text(msg, IFLA_IFNAME, name, IFNAMSIZ);
+	if (command(nl, msg, err) < 0)
+		return err_wrap(err, "renaming link %d to '%s'", ifindex, name);
+	return 0;
+}
+
+int nl_link_set_alias(struct nl *nl, int ifindex, const char *alias, struct err *err)
+{
+	struct nl_msg *msg = change(ifindex);
+
+	/* without its NUL: an empty one is what removes an alias (rtnetlink.c, dev_set_alias()) */
+	assert(strlen(alias) < LINK_ALIAS_SIZE);
+	put(msg, IFLA_IFALIAS, alias, strlen(alias));
+	if (command(nl, msg, err) < 0)
+		return err_wrap(err, "setting the alias of link %d", ifindex);
+	return 0;
+}
+
+int nl_link_set_mtu(struct nl *nl, int ifindex, uint32_t mtu, struct err *err)
+{
+	struct nl_msg *msg = change(ifindex);
+
+	put_u32(msg, IFLA_MTU, mtu);
+	if (command(nl, msg, err) < 0)
+		return err_wrap(err, "setting the MTU of link %d to %u", ifindex, mtu);
+	return 0;
+}
+
+/* Bytes in mac, or 0 if it is not hex pairs joined by colons. */
+static size_t parse_mac(const char *mac, uint8_t out[static LINK_MAC_SIZE / 3])
+{
+	size_t n = 0;
+
+	for (const char *p = mac; n < LINK_MAC_SIZE / 3; p += 3) {
+		unsigned byte;
+
+		if (strspn(p, "0123456789abcdefABCDEF") != 2 || sscanf(p, "%2x", &byte) != 1)
+			return 0;
+		out[n++] = (uint8_t)byte;
+		if (p[2] == '\0')
+			return n;
+		if (p[2] != ':')
+			return 0;
+	}
+	return 0;
+}
+
+int nl_link_set_mac(struct nl *nl, int ifindex, const char *mac, struct err *err)
+{
+	uint8_t bytes[LINK_MAC_SIZE / 3];
+	size_t len = parse_mac(mac, bytes);
+	struct nl_msg *msg;
+
+	if (len == 0)
+		return err_set(err, ERR_INVALID, "'%s' is not a link-layer address", mac);
+	msg = change(ifindex);
+	put(msg, IFLA_ADDRESS, bytes, len);
+	if (command(nl, msg, err) < 0)
+		return err_wrap(err, "setting the address of link %d to %s", ifindex, mac);
+	return 0;
+}
+
+int nl_link_set_up(struct nl *nl, int ifindex, bool up, struct err *err)
+{
+	const struct ifinfomsg body = {
+		.ifi_index = ifindex, .ifi_change = IFF_UP, .ifi_flags = up ? IFF_UP : 0};
+
+	if (command(nl, request(RTM_SETLINK, 0, &body), err) < 0)
+		return err_wrap(err, "setting link %d %s", ifindex, up ? "up" : "down");
+	return 0;
+}
+
+static int change_altname(
+	struct nl *nl, int type, int ifindex, const char *altname, struct err *err)
+{
+	struct nl_msg *msg = request(type, type == RTM_NEWLINKPROP ? NLM_F_CREATE | NLM_F_EXCL : 0,
+		&(struct ifinfomsg){.ifi_index = ifindex});
+	struct nlattr *list = nest_start(msg, IFLA_PROP_LIST);
+
+	put_text(msg, IFLA_ALT_IFNAME, altname, LINK_ALTNAME_SIZE);
+	(void)nla_nest_end(msg, list);
+	return command(nl, msg, err);
+}
+
+int nl_link_add_altname(struct nl *nl, int ifindex, const char *altname, struct err *err)
+{
+	if (change_altname(nl, RTM_NEWLINKPROP, ifindex, altname, err) < 0)
+		return err_wrap(
+			err, "adding alternative name '%s' to link %d", altname, ifindex);
+	return 0;
+}
+
+int nl_link_del_altname(struct nl *nl, int ifindex, const char *altname, struct err *err)
+{
+	if (change_altname(nl, RTM_DELLINKPROP, ifindex, altname, err) < 0)
+		return err_wrap(
+			err, "removing alternative name '%s' of link %d", altname, ifindex);
+	return 0;
+}
+
+int nl_link_move(struct nl *nl, int ifindex, int netns_fd, const char *name, struct err *err)
+{
+	struct nl_msg *msg = change(ifindex);
+
+	put(msg, IFLA_NET_NS_FD, &netns_fd, sizeof(netns_fd));
+	put_text(msg, IFLA_IFNAME, name, IFNAMSIZ);
+	if (command(nl, msg, err) < 0)
+		return err_wrap(err, "moving link %d as '%s'", ifindex, name);
+	return 0;
+}
