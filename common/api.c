@@ -259,6 +259,8 @@ static REC_DESC(rec_device_result, struct device_result, "prepared device", devi
 FIELDS_OF(name_list_fields){
 	REC_STRLIST(struct name_list, names, "names", REC_REQUIRED, MAX_POD_DEVICES, check_if_name,
 		"interface names about to be used"),
+	REC_STRLIST(struct name_list, claim_uids, "claimUIDs", REC_OPTIONAL, MAX_POD_DEVICES,
+		check_uid, "claims whose marked links do not count"),
 };
 static REC_DESC(rec_name_list, struct name_list, "names", name_list_fields, NULL,
 	"names to be checked in a namespace");

@@ -132,6 +132,7 @@ struct device_result {
 
 struct name_list {
 	struct strlist names;
+	struct strlist claim_uids; /* links that carry the mark of one of these do not count */
 };
 
 /* Attach: the manager finds the link on the host (or, after a crash in the middle, in the

@@ -24,6 +24,8 @@
 /* getopt's value of row i; short letters are below. */
 #define ROW_BASE 256
 
+#define MAX_ROWS 64 /* options of a program; ours have a dozen */
+
 #define HELP_WIDTH      80
 #define HELP_MAX_COLUMN 32 /* where descriptions start at most */
 
@@ -218,11 +220,11 @@ static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
 	return costs[b_len];
 }
 
-/* The option whose name is closest, NULL when none is close: more than a third of it is wrong. */
+/* The option whose name is closest, NULL when none is close: of each more than half is wrong. */
 static const struct cli_option *nearest(const struct cli *cli, const char *name, size_t len)
 {
 	const struct cli_option *best = NULL;
-	size_t best_distance = MAX(len, 3) / 3 + 1;
+	size_t best_distance = NEAR_MAX_LEN;
 
 	if (len > NEAR_MAX_LEN)
 		return NULL;
@@ -232,7 +234,7 @@ static const struct cli_option *nearest(const struct cli *cli, const char *name,
 
 		assert(o_len <= NEAR_MAX_LEN);
 		d = distance(name, len, o->name, o_len);
-		if (d < best_distance) {
+		if (d <= o_len / 2 && d < best_distance) {
 			best = o;
 			best_distance = d;
 		}
@@ -316,30 +318,30 @@ static void apply(
 }
 
 struct getopt_tables {
-	struct option *rows;
-	struct buf letters;
+	struct option rows[MAX_ROWS + 1];
+	char letters[1 + 2 * MAX_ROWS + 1];
 };
 
-static struct getopt_tables getopt_tables_new(const struct cli *cli)
+static void fill_getopt_tables(const struct cli *cli, struct getopt_tables *t)
 {
-	struct getopt_tables t = {
-		.rows = xcalloc(n_rows(cli) + 1, sizeof(*t.rows)), .letters = BUF_INIT};
+	char *letter = t->letters;
 
 	/* the colon makes getopt tell a missing argument from an unknown option */
-	buf_puts(&t.letters, ":");
+	*letter++ = ':';
 	for (size_t i = 0; i < n_rows(cli); i++) {
 		const struct cli_option *o = row(cli, i);
 
-		t.rows[i] = (struct option){
+		t->rows[i] = (struct option){
 			.name = o->name,
 			.has_arg = o->type == CLI_FLAG ? no_argument : required_argument,
 			.val = ROW_BASE + (int)i,
 		};
-		if (o->letter)
-			buf_printf(
-				&t.letters, "%c%s", o->letter, o->type == CLI_FLAG ? "" : ":");
+		if (!o->letter)
+			continue;
+		*letter++ = o->letter;
+		if (o->type != CLI_FLAG)
+			*letter++ = ':';
 	}
-	return t;
 }
 
 __attribute__((noreturn)) static void show(
@@ -352,17 +354,17 @@ __attribute__((noreturn)) static void show(
 	exit(fflush(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
-/* What the line gives each row, NULL where it gives nothing. The caller's. */
-static const char **collect(
-	const struct cli *cli, int argc, char **argv, const void *defaults, int *ret_first)
+/* What the line gives each row, left NULL where it gives nothing. */
+static void collect(const struct cli *cli, int argc, char **argv, const void *defaults,
+	const char *given[static MAX_ROWS])
 {
-	struct getopt_tables t = getopt_tables_new(cli);
-	const char **given = xcalloc(n_rows(cli), sizeof(*given));
+	struct getopt_tables t = {0};
 	int c;
 
+	fill_getopt_tables(cli, &t);
 	opterr = 0;
 	optind = 0; /* glibc: start anew */
-	while ((c = getopt_long(argc, argv, t.letters.data, t.rows, NULL)) != -1) {
+	while ((c = getopt_long(argc, argv, t.letters, t.rows, NULL)) != -1) {
 		size_t i = row_of(cli, c);
 
 		if (c == '?')
@@ -374,21 +376,19 @@ static const char **collect(
 			show(cli, i - cli->n_options, defaults);
 		given[i] = optarg ? optarg : "";
 	}
-	*ret_first = optind;
-	buf_fini(&t.letters);
-	free(t.rows);
-	return given;
 }
 
 void cli_parse(const struct cli *cli, int argc, char **argv, void *options, int *ret_first)
 {
-	const char **given = collect(cli, argc, argv, options, ret_first);
+	const char *given[MAX_ROWS] = {NULL};
 
+	assert(n_rows(cli) <= MAX_ROWS);
+	collect(cli, argc, argv, options, given);
 	for (size_t i = 0; i < cli->n_options; i++)
 		if (given[i])
 			apply(cli, &cli->options[i], given[i],
 				(char *)options + cli->options[i].offset);
-	if (!cli->operands && *ret_first < argc)
-		wrong(cli, "unexpected operand \"%s\"", argv[*ret_first]);
-	free(given);
+	if (!cli->operands && optind < argc)
+		wrong(cli, "unexpected operand \"%s\"", argv[optind]);
+	*ret_first = optind;
 }

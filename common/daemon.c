@@ -20,6 +20,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
@@ -227,12 +228,13 @@ void daemon_begin(const struct cli *cli, int argc, char **argv, void *options,
 	assert(known == 0);
 	(void)known;
 	log_init(cli->program, level);
-	/* who may read a file is said where it is made; no mask of the caller's takes from it more
-	 * than this */
+	/* a floor: those who write files set their modes themselves */
 	(void)umask(0027);
 	adopt_notify();
 	adopt_watchdog();
 	adopt_listen_fds();
+	/* reads /dev/urandom, which the confined process cannot open */
+	json_object_seed(0);
 	(void)signal(SIGPIPE, SIG_IGN);
 }
 
@@ -278,6 +280,7 @@ static void watch_signal(struct daemon *d, uv_signal_t *handle, int signum)
 	handle->data = d;
 	if (r == 0)
 		r = uv_signal_start(handle, on_signal, signum);
+	/* at the start only a table with too few descriptors or calls makes this fail */
 	assert(r == 0);
 	(void)r;
 }

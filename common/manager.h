@@ -20,14 +20,21 @@ struct manager;
 
 struct manager_ops {
 	enum manager_type type;
-	/* config is the manager's section, an object. Checks it; opens what the manager needs. */
+	/* Once, while the process may still do what its table does not list: opens what the manager
+	 * keeps open. */
+	int (*open)(void *ctx, struct err *err);
+	/* config is the manager's section, an object. Comes again whenever statd has been
+	 * away. */
 	int (*configure)(void *ctx, const json_t *config, struct err *err);
 	/* The complete inventory, into *ret (zeroed). */
 	int (*discover)(void *ctx, struct device_list *ret, struct err *err);
 	/* Rebuilds a prepared device from its stored state; makes nothing in the kernel. */
-	int (*restore)(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
-	int (*setup)(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
-	int (*recover)(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
+	int (*restore)(
+		void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
+	int (*setup)(
+		void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
+	int (*recover)(
+		void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
 	int (*free)(void *ctx, const struct device_alloc *a, struct err *err);
 	/* ERR_CONFLICT if any of these names, or an alternative name equal to one, is taken in the
 	 * namespace of this rtnetlink socket. */

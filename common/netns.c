@@ -37,29 +37,25 @@ static int same_file(int a, int b, struct err *err)
 	return sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
 }
 
-static int refuse_own(int fd, struct err *err)
+static int refuse_own(int fd, int own, struct err *err)
 {
-	cleanup_close int own = netns_open_own(err);
-	int same;
+	int same = same_file(fd, own, err);
 
-	if (own < 0)
-		return -1;
-	same = same_file(fd, own, err);
 	if (same > 0)
 		return err_set(err, ERR_INVALID, "the namespace is the host's own");
 	return same;
 }
 
-int netns_check(int fd, struct err *err)
+int netns_check(int fd, int own, struct err *err)
 {
 	int type = ioctl(fd, NS_GET_NSTYPE);
 
 	if (type < 0)
 		return err_set(err, ERR_INVALID, "the descriptor is not a namespace");
 	if (type != CLONE_NEWNET)
-		return err_set(
-			err, ERR_INVALID, "the namespace is of another kind: 0x%x", (unsigned)type);
-	return refuse_own(fd, err);
+		return err_set(err, ERR_INVALID, "the namespace is of another kind: 0x%x",
+			(unsigned)type);
+	return refuse_own(fd, own, err);
 }
 
 static int socket_option(int fd, int name)
@@ -72,22 +68,22 @@ static int socket_option(int fd, int name)
 	return value;
 }
 
-int netns_check_socket(int fd, int protocol, int netns_fd, struct err *err)
+int netns_check_socket(int fd, int protocol, int netns_fd, int own, struct err *err)
 {
 	cleanup_close int inside = -1;
-	int same;
+	int same = 1;
 
-	if (socket_option(fd, SO_DOMAIN) != AF_NETLINK || socket_option(fd, SO_TYPE) != SOCK_RAW ||
+	if (socket_option(fd, SO_DOMAIN) != AF_NETLINK ||
+		socket_option(fd, SO_TYPE) != SOCK_RAW ||
 		socket_option(fd, SO_PROTOCOL) != protocol)
 		return err_set(err, ERR_INVALID,
 			"the descriptor is not a raw netlink socket of protocol %d", protocol);
 	inside = ioctl(fd, SIOCGSKNS);
 	if (inside < 0)
 		return err_errno(err, errno, "asking for a socket's namespace");
-	if (netns_fd < 0)
-		return refuse_own(inside, err);
-	same = same_file(inside, netns_fd, err);
+	if (netns_fd >= 0)
+		same = same_file(inside, netns_fd, err);
 	if (same == 0)
 		return err_set(err, ERR_INVALID, "the socket is in another namespace");
-	return same < 0 ? -1 : refuse_own(inside, err);
+	return same < 0 ? -1 : refuse_own(inside, own, err);
 }

@@ -13,13 +13,14 @@
 
 #include "common/err.h"
 
-/* 0 if fd is a network namespace and not the one that this process is in; ERR_INVALID otherwise. */
-int netns_check(int fd, struct err *err);
-
-/* 0 if fd is a netlink socket of this protocol (NETLINK_ROUTE, ...) inside a namespace other than
- * ours, and inside netns_fd's unless that is -1; ERR_INVALID otherwise. Needs CAP_NET_ADMIN over
- * that namespace, as every use of such a socket does: without it the errno is EPERM. */
-int netns_check_socket(int fd, int protocol, int netns_fd, struct err *err);
-
-/* Opens the namespace that this process is in. The descriptor, or -1. */
+/* Opens the namespace that this process is in, to be kept for the functions below. The descriptor,
+ * or -1. */
 int netns_open_own(struct err *err);
+
+/* 0 if fd is a network namespace and another one than own; ERR_INVALID otherwise. */
+int netns_check(int fd, int own, struct err *err);
+
+/* 0 if fd is a raw netlink socket of this protocol (NETLINK_ROUTE, ...) inside another namespace
+ * than own, and inside netns_fd's unless that is -1; ERR_INVALID otherwise. Needs CAP_NET_ADMIN over
+ * that namespace, as any use of such a socket does: without it err->sys is EPERM. */
+int netns_check_socket(int fd, int protocol, int netns_fd, int own, struct err *err);

@@ -30,7 +30,7 @@
  * dropped for want of buffer space is waited for. */
 #define ANSWER_TIMEOUT_S 5
 /* How often a dump is repeated that links appearing and vanishing made inconsistent. */
-#define DUMP_TRIES 16
+#define DUMP_TRIES       16
 
 static void msg_free_p(struct nl_msg **msg)
 {
@@ -57,7 +57,8 @@ static int open_socket(struct err *err)
 	return take_fd(&fd);
 }
 
-static int set_option(int fd, int level, int name, const void *value, socklen_t len, struct err *err)
+static int set_option(
+	int fd, int level, int name, const void *value, socklen_t len, struct err *err)
 {
 	if (setsockopt(fd, level, name, value, len) < 0)
 		return err_errno(err, errno, "setting option %d of a rtnetlink socket", name);
@@ -92,8 +93,8 @@ int nl_init(struct nl *nl, int fd, struct err *err)
 	rc = nl_socket_set_fd(nl->sock, NETLINK_ROUTE, own);
 	if (rc < 0) {
 		nl_fini(nl);
-		return err_set(err, ERR_INTERNAL, "adopting a rtnetlink socket: %s",
-			nl_geterror(rc));
+		return err_set(
+			err, ERR_INTERNAL, "adopting a rtnetlink socket: %s", nl_geterror(rc));
 	}
 	(void)take_fd(&own);
 	return 0;
@@ -287,11 +288,11 @@ static void read_altnames(struct strlist *out, const struct nlattr *list)
 
 	if (!list)
 		return;
-	nla_for_each_nested(attr, list, left)
-		if (nla_type(attr) == IFLA_ALT_IFNAME) {
-			copy_text(altname, sizeof(altname), attr);
-			strlist_add(out, altname);
-		}
+	nla_for_each_nested(attr, list, left) if (nla_type(attr) == IFLA_ALT_IFNAME)
+	{
+		copy_text(altname, sizeof(altname), attr);
+		strlist_add(out, altname);
+	}
 }
 
 static int read_link(struct nl_msg *msg, struct link_info *ret)
@@ -350,7 +351,8 @@ int nl_link_get(struct nl *nl, const char *name, struct link_info *ret, struct e
 /* As talk(), and -NLE_DUMP_INTR when links changed meanwhile, so that one may have been missed. */
 static int dump(struct nl *nl, struct answer *a, struct err *err)
 {
-	cleanup_msg struct nl_msg *msg = request(RTM_GETLINK, NLM_F_DUMP, &(struct ifinfomsg){0});
+	cleanup_msg struct nl_msg *msg =
+		request(RTM_GETLINK, NLM_F_DUMP, &(struct ifinfomsg){0});
 
 	put_u32(msg, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
 	return talk(nl, msg, a, err);
@@ -394,8 +396,7 @@ int nl_link_add(struct nl *nl, const char *name, const char *kind, struct err *e
 
 int nl_link_del(struct nl *nl, int ifindex, struct err *err)
 {
-	struct nl_msg *msg =
-		request(RTM_DELLINK, 0, &(struct ifinfomsg){.ifi_index = ifindex});
+	struct nl_msg *msg = request(RTM_DELLINK, 0, &(struct ifinfomsg){.ifi_index = ifindex});
 
 	if (command(nl, msg, err) < 0)
 		return err_wrap(err, "deleting link %d", ifindex);
@@ -481,8 +482,9 @@ int nl_link_set_up(struct nl *nl, int ifindex, bool up, struct err *err)
 static int change_altname(
 	struct nl *nl, int type, int ifindex, const char *altname, struct err *err)
 {
-	struct nl_msg *msg = request(type, type == RTM_NEWLINKPROP ? NLM_F_CREATE | NLM_F_EXCL : 0,
-		&(struct ifinfomsg){.ifi_index = ifindex});
+	struct nl_msg *msg =
+		request(type, type == RTM_NEWLINKPROP ? NLM_F_CREATE | NLM_F_EXCL : 0,
+			&(struct ifinfomsg){.ifi_index = ifindex});
 	struct nlattr *list = nest_start(msg, IFLA_PROP_LIST);
 
 	put_text(msg, IFLA_ALT_IFNAME, altname, LINK_ALTNAME_SIZE);

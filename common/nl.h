@@ -73,5 +73,4 @@ int nl_link_del_altname(struct nl *nl, int ifindex, const char *altname, struct 
 /* Moves a link into another namespace, where it arrives down, without addresses, maybe with another
  * ifindex, and called name. Not atomic: on failure it may have moved, under its old or its new
  * name. */
-int nl_link_move(
-	struct nl *nl, int ifindex, int netns_fd, const char *name, struct err *err);
+int nl_link_move(struct nl *nl, int ifindex, int netns_fd, const char *name, struct err *err);

@@ -125,6 +125,11 @@ void *rpc_conn_data(const struct rpc_conn *conn)
 	return conn->data;
 }
 
+size_t rpc_conn_pending(const struct rpc_conn *conn)
+{
+	return HASH_COUNT(conn->pending);
+}
+
 struct rpc_conn *rpc_call_conn(const struct rpc_call *call)
 {
 	return call->conn;

@@ -82,6 +82,8 @@ void rpc_conn_set_name(struct rpc_conn *conn, const char *name);
 const char *rpc_conn_name(const struct rpc_conn *conn);
 void rpc_conn_set_data(struct rpc_conn *conn, void *data);
 void *rpc_conn_data(const struct rpc_conn *conn);
+/* Calls of ours that the peer has not answered yet, those that nobody waits for included. */
+size_t rpc_conn_pending(const struct rpc_conn *conn);
 /* Pending calls of ours fail, calls of the peer's lose their conn, then on_close is called. */
 void rpc_conn_close(struct rpc_conn *conn, const char *reason);
 

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Handing a link into a pod's network namespace, and taking it back as it was.
+ *
+ * A link is known by its mark, never by its name alone: setup writes into its ifalias which
+ * allocation holds it, and the mark moves with it. Both directions can be repeated: whatever a
+ * crash or a failure left half done, the next call with the same mark finishes.
+ */
+
+#include "common/api.h"
+#include "common/nl.h"
+#include "common/rec.h"
+
+#define LINK_MARK_PREFIX "netclaim:"
+/* "netclaim:<claim uid>:<device>[:<share>]", each at most 63 bytes (api.h). */
+#define LINK_MARK_SIZE   208
+_Static_assert(LINK_MARK_SIZE <= LINK_ALIAS_SIZE, "a mark is an alias");
+
+void link_mark_format(const struct device_alloc *a, char out[static LINK_MARK_SIZE]);
+
+/* What a link was before it was handed over: part of a prepared device's state, so that it is in
+ * the claim's status and outlives everything but the claim. */
+struct link_origin {
+	char *name;
+	struct rec_int mtu;
+	char *mac;
+	struct strlist altnames;
+	/* what it is, so that a link which somebody else has marked is not taken for it */
+	char *kind, *parent;
+};
+extern const struct rec_desc rec_link_origin;
+
+/* *ret is for rec_fini(). */
+void link_origin_of(const struct link_info *link, struct link_origin *ret);
+
+/* The two ends of a hand-over. All borrowed. */
+struct link_ends {
+	struct nl *host, *pod;
+	int host_netns_fd, pod_netns_fd;
+};
+
+/* The link of this mark that is what origin says it is. ERR_NOT_FOUND. */
+int link_find(struct nl *nl, const char *mark, const struct link_origin *origin,
+	struct link_info *ret, struct err *err);
+
+/* ERR_CONFLICT if a link in this namespace has one of the names or has one as an alternative name.
+ * Links with a mark do not count: they are there because of the very claims that ask. */
+int link_check_names(struct nl *pod, const struct strlist *names, struct err *err);
+
+/* Moves the marked link from the host to the pod, names it if_name and brings it up. One that is
+ * already in the pod is only finished; ret->was_there says that nothing had to be done, and
+ * ret->if_name what it is called. *ret is for rec_fini(). ERR_NOT_FOUND: there is no such link on
+ * either side. On every failure the link is back on the host, as origin says. */
+int link_give(const struct link_ends *ends, const char *mark, const struct link_origin *origin,
+	const char *if_name, struct device_attach_result *ret, struct err *err);
+
+/* Takes the marked link back to the host, where it arrives down and else as origin says. 0, or 1
+ * when there is no such link on either side. After a failure the link keeps its mark, so that the
+ * call can be repeated. */
+int link_take(const struct link_ends *ends, const char *mark, const struct link_origin *origin,
+	struct err *err);

@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The host of a device manager.
+ *
+ * One connection to statd and one phase:
+ *
+ *	OFFLINE --connected--> GREETED --hello answered, configured--> CONFIGURED
+ *	        --restored, discovered--> SERVING
+ *
+ * and from everywhere back to OFFLINE when the connection ends. What fails on the way leads to
+ * FAILED: calls of statd's are then answered with the reason, which so reaches the operator where
+ * he looks first, and after a while the connection is closed, so that all of it is tried anew.
+ *
+ * statd's calls are carried out as they come, one at a time, each to its end: waiting for the
+ * kernel is what this process is for. So a call may have waited behind others for longer than its
+ * caller does; such a call is refused, since nobody would undo what it did.
+ *
+ * statd is not trusted with more than it needs: records were checked against their tables on the
+ * way in, descriptors are checked for what they are here, and what a device's state means is the
+ * manager's own to check.
+ */
+#include "common/manager.h"
+
+#include <linux/netlink.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/netns.h"
+#include "common/rpc.h"
+
+#define RETRY_MS 5000 /* what is wrong is outside: a configuration, a device that is missing */
+
+enum phase {
+	OFFLINE,
+	GREETED,
+	FAILED,
+	CONFIGURED,
+	SERVING,
+};
+
+struct manager_options {
+	struct daemon_options base;
+	const char *runtime_dir;
+	const char *statd_user;
+};
+
+struct manager {
+	const struct manager_ops *ops;
+	void *ctx;
+	uv_loop_t loop;
+	struct daemon daemon;
+	int own_netns;
+	uid_t statd_uid;
+	struct rpc_listen def;
+	struct rpc_client *client;
+	uv_timer_t retry;
+
+	enum phase phase;
+	struct err problem; /* of FAILED; kept beyond it, so that it is logged once */
+	struct device_list inventory;
+};
+
+static const struct rec_desc *inventory_desc(void)
+{
+	return api_method_info(API_MANAGER_DEVICES)->request;
+}
+
+/* --- failing and trying again ---------------------------------------------------------------- */
+
+static void on_retry(uv_timer_t *timer)
+{
+	struct manager *m = timer->data;
+	struct rpc_conn *conn = rpc_client_conn(m->client);
+
+	if (conn)
+		rpc_conn_close(conn, "trying again what failed");
+}
+
+static void fail(struct manager *m, const struct err *err)
+{
+	if (strcmp(m->problem.message, err->message) != 0)
+		LOG(ERROR, FIELDS(F("err", err->message)), "cannot serve; trying again");
+	m->problem = *err;
+	m->phase = FAILED;
+	daemon_status("cannot serve: %s", err->message);
+	(void)uv_timer_start(&m->retry, on_retry, RETRY_MS, 0);
+}
+
+/* What a call gets that comes when it cannot be served. */
+static void not_ready(const struct manager *m, struct err *err)
+{
+	if (m->phase == FAILED)
+		*err = m->problem;
+	else
+		(void)err_set(
+			err, ERR_UNAVAILABLE, "not ready: hello and device.restore come first");
+}
+
+/* --- hello, restore, inventory --------------------------------------------------------------- */
+
+static void on_published(
+	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
+{
+	struct manager *m = ctx;
+
+	if (m->phase != SERVING)
+		return;
+	if (err) {
+		fail(m, err);
+		return;
+	}
+	err_clear(&m->problem);
+	LOG(INFO, NO_FIELDS, "serving %zu devices", m->inventory.devices.n);
+	daemon_status("serving %zu devices", m->inventory.devices.n);
+}
+
+static void publish(struct manager *m)
+{
+	(void)rpc_start(&m->loop, rpc_client_conn(m->client), API_MANAGER_DEVICES,
+		&m->inventory, NULL, 0, on_published, m);
+}
+
+static int discover(struct manager *m, struct err *err)
+{
+	rec_fini(inventory_desc(), &m->inventory);
+	if (m->ops->discover(m->ctx, &m->inventory, err) < 0)
+		return err_wrap(err, "discovering devices");
+	return 0;
+}
+
+static void restore_one(
+	const struct manager *m, const struct device_alloc *a, struct restore_verdict *ret)
+{
+	struct err err = ERR_INIT;
+
+	ret->device = xcalloc(1, sizeof(*ret->device));
+	if (m->ops->restore(m->ctx, a, ret->device, &err) == 0)
+		return;
+	rec_fini(&rec_device, ret->device);
+	free(take_ptr(ret->device));
+	ret->error = xstrdup(err.message);
+}
+
+static void on_restore(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+{
+	const struct alloc_list *list = request;
+	struct restore_result result = {.verdicts.n = list->allocations.n};
+	struct manager *m = ctx;
+	struct err err = ERR_INIT;
+
+	if (m->phase < CONFIGURED) {
+		not_ready(m, &err);
+		rpc_reply_err(call, &err);
+		return;
+	}
+	result.verdicts.v = xcalloc(result.verdicts.n, sizeof(*result.verdicts.v));
+	for (size_t i = 0; i < list->allocations.n; i++)
+		restore_one(m, &list->allocations.v[i], &result.verdicts.v[i]);
+	if (discover(m, &err) < 0) {
+		fail(m, &err);
+		rpc_reply_err(call, &err);
+	} else {
+		m->phase = SERVING;
+		rpc_reply(call, &result, NULL);
+		publish(m);
+	}
+	rec_fini(api_method_info(API_DEVICE_RESTORE)->result, &result);
+}
+
+static void on_hello(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
+{
+	const struct manager_hello_result *hello = result;
+	struct manager *m = ctx;
+	struct err own = ERR_INIT;
+
+	if (m->phase != GREETED)
+		return;
+	if (err) {
+		fail(m, err);
+		return;
+	}
+	if (m->ops->configure(m->ctx, hello->config, &own) < 0) {
+		(void)err_wrap(&own, "configuration");
+		fail(m, &own);
+		return;
+	}
+	m->phase = CONFIGURED;
+}
+
+static void on_open(void *ctx, struct rpc_conn *conn)
+{
+	struct manager *m = ctx;
+	char type[32], version[] = NETCLAIM_VERSION;
+	const struct manager_hello hello = {.type = type, .version = version};
+
+	(void)snprintf(type, sizeof(type), "%s", manager_type_name(m->ops->type));
+	m->phase = GREETED;
+	(void)rpc_start(&m->loop, conn, API_MANAGER_HELLO, &hello, NULL, 0, on_hello, m);
+}
+
+static void on_close(void *ctx, struct rpc_conn *conn UNUSED, const char *reason)
+{
+	struct manager *m = ctx;
+
+	if (m->phase > FAILED)
+		LOG(WARN, FIELDS(F("err", reason)), "statd is gone; waiting for it");
+	m->phase = OFFLINE;
+	(void)uv_timer_stop(&m->retry);
+	daemon_status("waiting for statd");
+}
+
+/* --- serving --------------------------------------------------------------------------------- */
+
+static bool may_serve(struct manager *m, struct rpc_call *call)
+{
+	struct err err = ERR_INIT;
+
+	if (m->phase != SERVING)
+		(void)err_set(&err, ERR_UNAVAILABLE, "not ready: %s",
+			m->phase == FAILED ? m->problem.message : "device.restore comes first");
+	else if (rpc_call_left_ms(call) == 0)
+		(void)err_set(&err, ERR_DEADLINE, "waited behind other calls for too long");
+	else
+		return true;
+	rpc_reply_err(call, &err);
+	return false;
+}
+
+static void log_done(const struct device_alloc *a, const char *sandbox, const char *what)
+{
+	LOG(INFO,
+		FIELDS(F("device", a->device->name), F("claim", a->claim_uid),
+			F("share", a->share_id), F("sandbox", sandbox)),
+		"%s", what);
+}
+
+static void prepare(struct manager *m, struct rpc_call *call, const struct device_alloc *a,
+	int (*op)(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err),
+	const char *done)
+{
+	struct device device = {0};
+	const struct device_result result = {.device = &device};
+	struct err err = ERR_INIT;
+
+	if (op(m->ctx, a, &device, &err) < 0) {
+		rpc_reply_err(call, &err);
+	} else {
+		log_done(a, NULL, done);
+		rpc_reply(call, &result, NULL);
+	}
+	rec_fini(&rec_device, &device);
+}
+
+static bool in_inventory(const struct manager *m, const char *name)
+{
+	for (size_t i = 0; i < m->inventory.devices.n; i++)
+		if (strcmp(m->inventory.devices.v[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+static void on_setup(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+{
+	const struct device_alloc *a = request;
+	struct manager *m = ctx;
+	struct err err = ERR_INIT;
+
+	if (!may_serve(m, call))
+		return;
+	if (!in_inventory(m, a->device->name)) {
+		(void)err_set(&err, ERR_NOT_FOUND, "is not in the inventory of manager '%s'",
+			manager_type_name(m->ops->type));
+		rpc_reply_err(call, &err);
+		return;
+	}
+	prepare(m, call, a, m->ops->setup, "device set up");
+}
+
+static void on_recover(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+{
+	struct manager *m = ctx;
+
+	if (may_serve(m, call))
+		prepare(m, call, request, m->ops->recover, "device recovered");
+}
+
+/* Answers a call whose result says nothing but that it succeeded. */
+static void reply_empty(struct rpc_call *call, int rc, const struct err *err)
+{
+	const struct empty nothing = {0};
+
+	if (rc < 0)
+		rpc_reply_err(call, err);
+	else
+		rpc_reply(call, &nothing, NULL);
+}
+
+static void on_free(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+{
+	const struct device_alloc *a = request;
+	struct manager *m = ctx;
+	struct err err = ERR_INIT;
+	int rc;
+
+	if (!may_serve(m, call))
+		return;
+	rc = m->ops->free(m->ctx, a, &err);
+	if (rc == 0)
+		log_done(a, NULL, "device freed");
+	reply_empty(call, rc, &err);
+}
+
+static void on_check(void *ctx, struct rpc_call *call, const void *request, int *fds)
+{
+	const struct name_list *list = request;
+	struct manager *m = ctx;
+	struct err err = ERR_INIT;
+	int rc;
+
+	if (!may_serve(m, call))
+		return;
+	rc = netns_check_socket(fds[0], NETLINK_ROUTE, -1, m->own_netns, &err);
+	if (rc == 0)
+		rc = m->ops->check(m->ctx, &list->names, fds[0], &err);
+	reply_empty(call, rc, &err);
+}
+
+/* The descriptors of attach and detach: a namespace, and a socket inside it. */
+static int check_fds(const struct manager *m, const int *fds, struct err *err)
+{
+	if (netns_check(fds[0], m->own_netns, err) < 0)
+		return -1;
+	return netns_check_socket(fds[1], NETLINK_ROUTE, fds[0], m->own_netns, err);
+}
+
+static void on_attach(void *ctx, struct rpc_call *call, const void *request, int *fds)
+{
+	const struct device_attach *a = request;
+	struct device_attach_result result = {0};
+	struct manager *m = ctx;
+	struct err err = ERR_INIT;
+
+	if (!may_serve(m, call))
+		return;
+	if (check_fds(m, fds, &err) < 0 ||
+		m->ops->attach(m->ctx, a, fds[0], fds[1], &result, &err) < 0) {
+		rpc_reply_err(call, &err);
+	} else {
+		log_done(a->allocation, a->sandbox_id, "device attached");
+		rpc_reply(call, &result, NULL);
+	}
+	rec_fini(api_method_info(API_DEVICE_ATTACH)->result, &result);
+}
+
+static void on_detach(void *ctx, struct rpc_call *call, const void *request, int *fds)
+{
+	const struct device_attach *a = request;
+	struct manager *m = ctx;
+	struct err err = ERR_INIT;
+	int rc;
+
+	if (!may_serve(m, call))
+		return;
+	rc = check_fds(m, fds, &err);
+	if (rc == 0)
+		rc = m->ops->detach(m->ctx, a, fds[0], fds[1], &err);
+	if (rc == 0)
+		log_done(a->allocation, a->sandbox_id, "device detached");
+	reply_empty(call, rc, &err);
+}
+
+static const struct rpc_service services[] = {
+	{API_DEVICE_RESTORE, on_restore},
+	{API_DEVICE_SETUP, on_setup},
+	{API_DEVICE_RECOVER, on_recover},
+	{API_DEVICE_FREE, on_free},
+	{API_DEVICE_CHECK, on_check},
+	{API_DEVICE_ATTACH, on_attach},
+	{API_DEVICE_DETACH, on_detach},
+};
+
+/* --- the process ----------------------------------------------------------------------------- */
+
+static const struct cli_option options_table[] = {
+	DAEMON_OPTIONS(struct manager_options, base),
+	{
+		.name = "runtime-dir",
+		.type = CLI_PATH,
+		.offset = offsetof(struct manager_options, runtime_dir),
+		.arg = "DIR",
+		.doc = "where statd's manager.sock is",
+	},
+	{
+		.name = "statd-user",
+		.type = CLI_TEXT,
+		.offset = offsetof(struct manager_options, statd_user),
+		.arg = "USER",
+		.doc = "user that statd runs as, if neither root nor our own",
+	},
+};
+
+static void stop(void *ctx)
+{
+	struct manager *m = ctx;
+
+	m->phase = OFFLINE;
+	rpc_client_free(m->client);
+	uv_close((uv_handle_t *)&m->retry, NULL);
+}
+
+static int open_all(struct manager *m, const struct manager_options *o, struct err *err)
+{
+	struct identity statd;
+
+	if (o->statd_user) {
+		if (identity_parse(o->statd_user, &statd, err) < 0)
+			return err_wrap(err, "--statd-user");
+		m->statd_uid = statd.uid;
+		m->def.n_uids = 1;
+	}
+	m->own_netns = netns_open_own(err);
+	if (m->own_netns < 0)
+		return -1;
+	return m->ops->open(m->ctx, err);
+}
+
+static void start(struct manager *m, const struct manager_options *o)
+{
+	cleanup_free char *path = xasprintf("%s/manager.sock", o->runtime_dir);
+
+	(void)uv_timer_init(&m->loop, &m->retry);
+	m->retry.data = m;
+	m->client = rpc_client_new(&m->loop, path, &m->def, m);
+	daemon_status("waiting for statd");
+	daemon_ready(&m->daemon);
+}
+
+int manager_main(const struct manager_ops *ops, void *ctx, const struct privileges *privileges,
+	const char *summary, int argc, char **argv)
+{
+	struct manager_options options = {
+		.base = DAEMON_DEFAULTS, .runtime_dir = "/run/netclaim"};
+	struct manager m = {
+		.ops = ops,
+		.ctx = ctx,
+		.def =
+			{
+				.name = "statd",
+				.services = services,
+				.n_services = ARRAY_SIZE(services),
+				.uids = &m.statd_uid,
+				.events = {.on_open = on_open, .on_close = on_close},
+			},
+	};
+	const struct cli cli = {
+		.program = privileges->program,
+		.summary = summary,
+		.options = options_table,
+		.n_options = ARRAY_SIZE(options_table),
+	};
+	struct err err = ERR_INIT;
+	int status;
+
+	daemon_begin(&cli, argc, argv, &options, &options.base);
+	(void)uv_loop_init(&m.loop);
+	daemon_init(&m.daemon, &m.loop, stop, &m);
+	if (open_all(&m, &options, &err) < 0 || privileges_drop(privileges, NULL, &err) < 0 ||
+		privileges_confine(privileges, &err) < 0)
+		return daemon_cannot_start(&err);
+	start(&m, &options);
+	status = daemon_run(&m.daemon);
+	(void)uv_loop_close(&m.loop);
+	rec_fini(inventory_desc(), &m.inventory);
+	close_fd(&m.own_netns);
+	return status;
+}

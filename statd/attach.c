@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Handing a pod's devices into its sandbox.
+ *
+ *	LOCK pod ─▶ LEAVE old ─▶ SOCKET ─▶ CHECK names ─▶ per device: ATTACH ─▶ SYSCTL ─▶ answer
+ *	                                       │              │  ▲         │
+ *	                                       │       gone:  RECOVER      │
+ *	                                       ▼              ▼            ▼
+ *	                                  answer with the error ◀── UNDO ×m
+ *
+ * All or nothing: when one device fails, those that this call put in come back, and the answer is
+ * the error. Names are checked in the pod before anything moves, alternative names included; links
+ * that carry the mark of the pod's own claims do not count, since after a crash half way they may be
+ * there already. A second call for the same sandbox finds all rows attached and does nothing. Rows
+ * that are attached to another sandbox of the pod, one that was replaced and whose end comes late or
+ * never, leave that one first.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/nsfs.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "statd/claim.h"
+#include "statd/flows.h"
+
+struct attach {
+	struct statd *s;
+	struct rpc_call *call;
+	char *pod_uid, *sandbox_id;
+	int fds[2]; /* namespace, rtnetlink socket inside it */
+	struct lock lock;
+	struct strlist keys;     /* rows to be attached, in the order of their keys */
+	struct strlist attached; /* those that this call has attached */
+	size_t n_there;          /* devices that were in the sandbox before */
+	size_t at;
+	bool recovered; /* the one at hand was made again */
+	struct err err;
+};
+
+static void attach_end(struct attach *a)
+{
+	struct statd *s = a->s;
+	char count[16];
+
+	if (a->err.kind != ERR_NONE) {
+		if (a->at < a->keys.n)
+			row_set_problem(s, a->keys.v[a->at], &a->err);
+		LOG(ERROR,
+			FIELDS(F("pod", a->pod_uid), F("sandbox", a->sandbox_id),
+				F("err", a->err.message)),
+			"devices not attached");
+		rpc_reply_err(a->call, &a->err);
+	} else {
+		size_t n = a->n_there + a->attached.n;
+		struct pod_attach_result result = {.devices = {(int64_t)n, true}};
+
+		(void)snprintf(count, sizeof(count), "%zu", a->attached.n);
+		if (a->attached.n)
+			LOG(INFO,
+				FIELDS(F("pod", a->pod_uid), F("sandbox", a->sandbox_id),
+					F("devices", count)),
+				"devices attached");
+		rpc_reply(a->call, &result, NULL);
+	}
+	lock_release(s->locks, &a->lock);
+	close_fd(&a->fds[0]);
+	close_fd(&a->fds[1]);
+	strlist_fini(&a->keys);
+	strlist_fini(&a->attached);
+	free(a->pod_uid);
+	free(a->sandbox_id);
+	free(a);
+	statd_job_end(s);
+}
+
+static const struct alloc_row *row_at(const struct attach *a)
+{
+	return table_get(a->s->tables.allocations, a->keys.v[a->at]);
+}
+
+static struct rpc_conn *manager_of(const struct attach *a, const struct alloc_row *row)
+{
+	return statd_manager(a->s, manager_type_parse(row->manager));
+}
+
+/* --- UNDO ----------------------------------------------------------------------------------------- */
+
+static void on_undone(void *ctx, const struct err *err)
+{
+	struct attach *a = ctx;
+
+	if (err)
+		LOG(WARN, FIELDS(F("pod", a->pod_uid), F("err", err->message)),
+			"a device that was attached before the failure stays in the sandbox");
+	attach_end(a);
+}
+
+static void attach_fail(struct attach *a, const struct err *err)
+{
+	struct strlist keys = a->attached;
+
+	a->err = *err;
+	a->attached = (struct strlist){0};
+	if (keys.n == 0)
+		attach_end(a);
+	else
+		detach_rows(a->s, a->sandbox_id, &keys, on_undone, a);
+}
+
+static void device_failed(struct attach *a, const struct err *err)
+{
+	const struct alloc_row *row = row_at(a);
+	struct err wrapped = *err;
+
+	(void)err_wrap(&wrapped, "device %s", row ? row->device_name : a->keys.v[a->at]);
+	attach_fail(a, &wrapped);
+}
+
+/* --- SYSCTL --------------------------------------------------------------------------------------- */
+
+static void attach_next(struct attach *a);
+
+static void on_sysctls_set(
+	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
+{
+	struct attach *a = ctx;
+
+	if (err) {
+		struct err wrapped = *err;
+
+		(void)err_wrap(&wrapped, "failed to apply sysctl settings");
+		device_failed(a, &wrapped);
+		return;
+	}
+	a->at++;
+	attach_next(a);
+}
+
+static void add_settings(struct netns_sysctl *request, const char *family, const struct strmap *map)
+{
+	for (size_t i = 0; i < map->n; i++)
+		request->settings.v[request->settings.n++] = (struct sysctl_setting){
+			(char *)(uintptr_t)family, map->v[i].key, map->v[i].value};
+}
+
+/* Whether there are any to be set. */
+static bool set_sysctls(struct attach *a, const struct alloc_row *row)
+{
+	const struct device_config *c = row->config;
+	size_t n = c ? c->sysctl_ipv4.n + c->sysctl_ipv6.n : 0;
+	struct netns_sysctl request = {.if_name = row->pod_if_name};
+
+	if (n == 0)
+		return false;
+	request.settings.v = xcalloc(n, sizeof(*request.settings.v));
+	add_settings(&request, "ipv4", &c->sysctl_ipv4);
+	add_settings(&request, "ipv6", &c->sysctl_ipv6);
+	(void)rpc_start(a->s->loop, peer_conn(&a->s->peers, PEER_NETNSD), API_NETNS_SYSCTL, &request,
+		a->fds, 0, on_sysctls_set, a);
+	free(request.settings.v);
+	return true;
+}
+
+/* --- ATTACH, RECOVER ------------------------------------------------------------------------------- */
+
+static void mark_attached(struct attach *a, const char *if_name)
+{
+	const char *key = a->keys.v[a->at];
+	struct alloc_row row;
+
+	if (!row_take(a->s, key, &row))
+		return;
+	free(row.sandbox_id);
+	free(row.pod_if_name);
+	free(row.problem);
+	row.sandbox_id = xstrdup(a->sandbox_id);
+	row.pod_if_name = xstrdup(if_name);
+	row.problem = NULL;
+	row_put(a->s, &row);
+	strlist_add(&a->attached, key);
+	if (a->attached.n == 1) {
+		int fd = fcntl(a->fds[0], F_DUPFD_CLOEXEC, 3);
+
+		if (fd >= 0)
+			sandbox_put(&a->s->sandboxes, a->sandbox_id, &fd);
+	}
+}
+
+static void on_recovered(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
+{
+	const struct device_result *r = result;
+	struct attach *a = ctx;
+	struct alloc_row row;
+
+	if (err) {
+		struct err wrapped = *err;
+
+		(void)err_wrap(&wrapped, "failed to re-create it on demand");
+		device_failed(a, &wrapped);
+		return;
+	}
+	if (row_take(a->s, a->keys.v[a->at], &row)) {
+		rec_fini(&rec_device, row.prepared);
+		rec_copy(&rec_device, row.prepared, r->device);
+		json_decref(row.prepared_device);
+		row.prepared_device = json_deep_copy(r->device->state);
+		row_put(a->s, &row);
+	}
+	a->recovered = true;
+	attach_next(a);
+}
+
+static void recover(struct attach *a)
+{
+	const struct alloc_row *row = row_at(a);
+	struct device_alloc alloc = row_alloc(row);
+
+	LOG(INFO, FIELDS(F("claim", row->claim_uid), F("device", row->device_name)),
+		"allocated device link not found; re-creating on demand");
+	(void)rpc_start(a->s->loop, manager_of(a, row), API_DEVICE_RECOVER, &alloc, NULL, 0,
+		on_recovered, a);
+}
+
+static void on_attached(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
+{
+	const struct device_attach_result *r = result;
+	struct attach *a = ctx;
+
+	if (err && err->kind == ERR_NOT_FOUND && !a->recovered && row_at(a)) {
+		recover(a);
+		return;
+	}
+	if (err && err->kind == ERR_NOT_FOUND) {
+		struct err wrapped = *err;
+
+		(void)err_wrap(&wrapped, "still not found after re-creating it on demand");
+		device_failed(a, &wrapped);
+		return;
+	}
+	if (err) {
+		device_failed(a, err);
+		return;
+	}
+	a->recovered = false;
+	mark_attached(a, r->if_name);
+	if (set_sysctls(a, row_at(a)))
+		return;
+	a->at++;
+	attach_next(a);
+}
+
+static void attach_next(struct attach *a)
+{
+	struct device_attach request = {.sandbox_id = a->sandbox_id};
+	const struct alloc_row *row;
+	struct device_alloc alloc;
+
+	if (a->at == a->keys.n) {
+		attach_end(a);
+		return;
+	}
+	row = row_at(a);
+	alloc = row_alloc(row);
+	request.allocation = &alloc;
+	request.if_name = (char *)(uintptr_t)plan_if_name(row->config, row->prepared);
+	(void)rpc_start(a->s->loop, manager_of(a, row), API_DEVICE_ATTACH, &request, a->fds, 0,
+		on_attached, a);
+}
+
+/* --- SOCKET, CHECK ---------------------------------------------------------------------------------- */
+
+static void on_names_checked(
+	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
+{
+	struct attach *a = ctx;
+	struct err wrapped;
+
+	if (!err) {
+		attach_next(a);
+		return;
+	}
+	wrapped = *err;
+	(void)err_wrap(&wrapped, "pod interface allocations is invalid");
+	attach_fail(a, &wrapped);
+}
+
+/* The names that the pod's devices will have. Two that want the same are refused here. */
+static int collect_names(const struct attach *a, struct name_list *ret, struct err *err)
+{
+	for (size_t i = 0; i < a->keys.n; i++) {
+		const struct alloc_row *row = table_get(a->s->tables.allocations, a->keys.v[i]);
+		const char *name = plan_if_name(row->config, row->prepared);
+
+		if (!name)
+			return err_set(err, ERR_INTERNAL, "device %s has no name for the pod",
+				row->device_name);
+		if (strlist_has(&ret->names, name))
+			return err_set(err, ERR_INVALID,
+				"pod interface allocations is invalid: two devices of the pod want "
+				"the name \"%s\"",
+				name);
+		strlist_add(&ret->names, name);
+		if (!strlist_has(&ret->claim_uids, row->claim_uid))
+			strlist_add(&ret->claim_uids, row->claim_uid);
+	}
+	return 0;
+}
+
+static void check_names(struct attach *a)
+{
+	struct name_list names = {0};
+	struct err err;
+
+	if (collect_names(a, &names, &err) < 0)
+		attach_fail(a, &err);
+	else
+		(void)rpc_start(a->s->loop, manager_of(a, row_at(a)), API_DEVICE_CHECK, &names,
+			&a->fds[1], 0, on_names_checked, a);
+	strlist_fini(&names.names);
+	strlist_fini(&names.claim_uids);
+}
+
+static void on_socket(void *ctx, const struct err *err, const void *result UNUSED, int *fds)
+{
+	struct attach *a = ctx;
+
+	if (err) {
+		struct err wrapped = *err;
+
+		(void)err_wrap(&wrapped, "opening a socket in the pod's namespace");
+		attach_fail(a, &wrapped);
+		return;
+	}
+	a->fds[1] = take_fd(&fds[0]);
+	check_names(a);
+}
+
+static void open_socket(struct attach *a)
+{
+	struct netns_socket request = {.protocol = (char *)(uintptr_t) "route"};
+
+	(void)rpc_start(a->s->loop, peer_conn(&a->s->peers, PEER_NETNSD), API_NETNS_SOCKET, &request,
+		a->fds, 0, on_socket, a);
+}
+
+/* --- LEAVE ------------------------------------------------------------------------------------------ */
+
+static void leave_next(struct attach *a);
+
+static void on_left(void *ctx, const struct err *err)
+{
+	struct attach *a = ctx;
+
+	if (err)
+		attach_fail(a, err);
+	else
+		leave_next(a);
+}
+
+static void leave_next(struct attach *a)
+{
+	const struct table *table = a->s->tables.allocations;
+	const struct table_row *row = table_index_first(table, ALLOC_BY_POD, a->pod_uid);
+	cleanup_free char *old = NULL;
+	struct strlist keys = {0};
+
+	for (; row; row = table_index_next(row, ALLOC_BY_POD)) {
+		const struct alloc_row *r = alloc_row_of(row);
+
+		if (!r->sandbox_id || strcmp(r->sandbox_id, a->sandbox_id) == 0)
+			continue;
+		if (old && strcmp(old, r->sandbox_id) != 0)
+			continue;
+		if (!old)
+			old = xstrdup(r->sandbox_id);
+		strlist_add(&keys, row->key);
+	}
+	if (!old) {
+		open_socket(a);
+		return;
+	}
+	LOG(INFO, FIELDS(F("pod", a->pod_uid), F("sandbox", old)),
+		"a new sandbox replaces this one; taking its devices back first");
+	detach_rows(a->s, old, &keys, on_left, a);
+}
+
+/* --- LOCK ------------------------------------------------------------------------------------------- */
+
+/* A function bound to vfio-pci. One that its manager has not rebuilt yet has no attributes either,
+ * and may have a link. */
+static bool has_no_link(enum manager_type manager, const struct device *prepared)
+{
+	return manager == MANAGER_SRIOV && prepared->attributes && !prepared->kernel_if_name;
+}
+
+static void on_locked(void *ctx)
+{
+	struct attach *a = ctx;
+	const struct table_row *row =
+		table_index_first(a->s->tables.allocations, ALLOC_BY_POD, a->pod_uid);
+
+	for (; row; row = table_index_next(row, ALLOC_BY_POD)) {
+		const struct alloc_row *r = alloc_row_of(row);
+		enum manager_type manager = manager_type_parse(r->manager);
+
+		if (!manager_moves_links(manager))
+			continue;
+		if (has_no_link(manager, r->prepared))
+			continue;
+		if (str_equal(r->sandbox_id, a->sandbox_id))
+			a->n_there++;
+		else
+			strlist_add(&a->keys, row->key);
+	}
+	if (a->keys.n == 0)
+		attach_end(a);
+	else
+		leave_next(a);
+}
+
+static int check_netns(int fd, struct err *err)
+{
+	int type = ioctl(fd, NS_GET_NSTYPE);
+
+	if (type < 0)
+		return err_set(err, ERR_INVALID,
+			"the descriptor that came with the call is not a namespace");
+	if (type != CLONE_NEWNET)
+		return err_set(err, ERR_INVALID,
+			"the descriptor that came with the call is not a network namespace");
+	return 0;
+}
+
+void attach_start(
+	struct statd *s, struct rpc_call *call, const struct pod_attach *pod, int *netns_fd)
+{
+	struct attach *a;
+	struct err err;
+
+	if (check_netns(*netns_fd, &err) < 0) {
+		rpc_reply_err(call, &err);
+		return;
+	}
+	a = xcalloc(1, sizeof(*a));
+	*a = (struct attach){.s = s, .call = call, .fds = {take_fd(netns_fd), -1}};
+	a->pod_uid = xstrdup(pod->pod_uid);
+	a->sandbox_id = xstrdup(pod->sandbox_id);
+	statd_job_begin(s);
+	lock_take(s->locks, &a->lock, "pod", a->pod_uid, on_locked, a);
+}

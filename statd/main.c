@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* statd: owns the device and allocation tables and publishes what the node offers. */
+#include "common/daemon.h"
+#include "common/log.h"
+#include "common/privileges.h"
+#include "common/util.h"
+#include "statd/statd.h"
+
+#define OPTION(name_, member_, arg_, type_, doc_)                                               \
+	{                                                                                       \
+		.name = name_, .type = type_, .offset = offsetof(struct statd_options, member_),\
+		.arg = arg_, .doc = doc_                                                        \
+	}
+
+static const struct cli_option options_table[] = {
+	DAEMON_OPTIONS(struct statd_options, base),
+	OPTION("config", config, "FILE", CLI_PATH,
+		"the node's CiliumNetworkDriverNodeConfig, YAML or JSON"),
+	OPTION("node-name", node_name, "NAME", CLI_TEXT,
+		"refuse a configuration that is not this node's"),
+	OPTION("claims-dir", claims_dir, "DIR", CLI_PATH,
+		"directory of ResourceClaim files; status is written beside them"),
+	OPTION("runtime-dir", runtime_dir, "DIR", CLI_PATH, "where the sockets are"),
+	OPTION("user", user, "USER[:GROUP]", CLI_TEXT, "become this user, by name or number"),
+	OPTION("manager-group", manager_group, "GROUP", CLI_TEXT, "group of manager.sock"),
+	OPTION("front-group", front_group, "GROUP", CLI_TEXT, "group of front.sock"),
+	OPTION("query-group", query_group, "GROUP", CLI_TEXT,
+		"group of query.sock: who may use statctl"),
+};
+
+static const struct cli cli = {
+	.program = "statd",
+	.summary = "own the device and allocation tables of a netclaim node",
+	.options = options_table,
+	.n_options = ARRAY_SIZE(options_table),
+};
+
+int main(int argc, char **argv)
+{
+	struct statd_options options = {
+		.base = DAEMON_DEFAULTS,
+		.runtime_dir = "/run/netclaim",
+		.user = "netclaim",
+	};
+	struct identity who = {0};
+	struct err err = ERR_INIT;
+	struct statd statd;
+	uv_loop_t loop;
+	int status;
+
+	daemon_begin(&cli, argc, argv, &options, &options.base);
+	(void)uv_loop_init(&loop);
+	if (geteuid() == 0 && identity_parse(options.user, &who, &err) < 0)
+		return daemon_cannot_start(&err);
+	if (statd_open(&statd, &loop, &options, &err) < 0)
+		return daemon_cannot_start(&err);
+	if (privileges_drop(&statd_privileges, &who, &err) < 0)
+		return daemon_cannot_start(&err);
+	daemon_init(&statd.daemon, &loop, statd_stop, &statd);
+	statd_start(&statd);
+	if (privileges_confine(&statd_privileges, &err) < 0)
+		return daemon_cannot_start(&err);
+	status = daemon_run(&statd.daemon);
+	statd_fini(&statd);
+	(void)uv_loop_close(&loop);
+	return status;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The root: what statd is made of, in the order in which it comes and goes.
+ *
+ *	open:   configuration ─▶ store ─▶ sockets bound
+ *	start:  allocations restored ─▶ sockets served ─▶ managers publish ─▶ ready ─▶ fronts register
+ *	stop:   no new work ─▶ flows end ─▶ everything closed
+ *
+ * Publication is woken by either table. One write is under way at a time; changes meanwhile make for
+ * one more after it; a failure is tried again, later and later.
+ */
+#include "statd/statd.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/log.h"
+#include "statd/flows.h"
+#include "statd/publish.h"
+#include "statd/query.h"
+
+#define RUNTIME_DIR_MODE   0755
+#define PUBLISH_RETRY_MS   1000
+
+static const char *const socket_names[SOCKET_MAX] = {"manager.sock", "front.sock", "query.sock"};
+
+struct rpc_conn *statd_manager(const struct statd *s, enum manager_type manager)
+{
+	if (manager == MANAGER_INVALID)
+		return NULL;
+	return peer_conn(&s->peers, (enum peer_role)manager);
+}
+
+/* --- publishing --------------------------------------------------------------------------------------- */
+
+static void publish(struct statd *s);
+
+static void on_publish_retry(uv_timer_t *timer)
+{
+	publish(timer->data);
+}
+
+static void on_published(void *ctx, const struct err *err)
+{
+	struct statd *s = ctx;
+
+	s->publishing = false;
+	if (err) {
+		LOG(ERROR, FIELDS(F("err", err->message)), "failed to publish resources");
+		if (!s->stopping)
+			(void)uv_timer_start(
+				&s->publish_retry, on_publish_retry, PUBLISH_RETRY_MS, 0);
+	} else if (s->publish_again) {
+		publish(s);
+	}
+	statd_job_end(s);
+}
+
+static void publish(struct statd *s)
+{
+	struct node_pool pool;
+
+	if (s->publishing || !s->ready || s->stopping) {
+		s->publish_again = s->publishing;
+		return;
+	}
+	(void)uv_timer_stop(&s->publish_retry);
+	s->publishing = true;
+	s->publish_again = false;
+	statd_job_begin(s);
+	publish_build(&s->tables, &s->config.spec.pools, &pool);
+	s->store->ops->publish(s->store, s->config.spec.driver_name, s->config.node_name, &pool,
+		on_published, s);
+	rec_fini(&rec_node_pool, &pool);
+}
+
+static void on_table_changed(void *ctx, const struct table_commit *commit)
+{
+	struct statd *s = ctx;
+
+	query_tell(s, commit);
+	if (s->stopping)
+		return;
+	publish_annotate(&s->tables, &s->config.spec.pools);
+	publish(s);
+}
+
+/* --- ready ----------------------------------------------------------------------------------------------- */
+
+void statd_check_ready(struct statd *s)
+{
+	struct empty none = {0};
+
+	if (s->ready || !table_is_initialized(s->tables.devices) ||
+		!table_is_initialized(s->tables.allocations))
+		return;
+	s->ready = true;
+	LOG(INFO, NO_FIELDS, "device and allocation tables initialized");
+	daemon_status("ready");
+	rpc_notify(peer_conn(&s->peers, PEER_DRAPLUGIND), API_FRONT_READY, &none);
+	rpc_notify(peer_conn(&s->peers, PEER_NRIHOOKD), API_FRONT_READY, &none);
+	publish(s);
+}
+
+void statd_restored(struct statd *s)
+{
+	if (s->stopping)
+		return;
+	for (int i = 0; i < SOCKET_MAX; i++)
+		s->servers[i] =
+			rpc_server_new(s->loop, &s->socket_fds[i], &statd_listen[i], s);
+	daemon_ready(&s->daemon);
+	statd_check_ready(s);
+}
+
+/* --- opening ---------------------------------------------------------------------------------------------- */
+
+static int open_socket(
+	struct statd *s, enum statd_socket which, const char *group, struct err *err)
+{
+	cleanup_free char *path =
+		xasprintf("%s/%s", s->options->runtime_dir, socket_names[which]);
+	gid_t gid = (gid_t)-1;
+
+	s->socket_fds[which] = daemon_inherited_fd(socket_names[which]);
+	if (s->socket_fds[which] >= 0)
+		return 0;
+	if (group && group_parse(group, &gid, err) < 0)
+		return -1;
+	s->socket_fds[which] = rpc_bind(path, gid, err);
+	return s->socket_fds[which] < 0 ? -1 : 0;
+}
+
+static int open_sockets(struct statd *s, struct err *err)
+{
+	if (mkdir(s->options->runtime_dir, RUNTIME_DIR_MODE) == 0)
+		(void)chmod(s->options->runtime_dir, RUNTIME_DIR_MODE); /* whatever the umask */
+	else if (errno != EEXIST)
+		return err_errno(err, errno, "runtime directory %s", s->options->runtime_dir);
+	if (open_socket(s, SOCKET_MANAGER, s->options->manager_group, err) < 0 ||
+		open_socket(s, SOCKET_FRONT, s->options->front_group, err) < 0)
+		return -1;
+	return open_socket(s, SOCKET_QUERY, s->options->query_group, err);
+}
+
+static void expect_peers(struct statd *s)
+{
+	table_expect(s->tables.allocations, INITIALIZER_RESTORE);
+	for (int m = 0; m < MANAGER_TYPE_MAX; m++) {
+		if (!config_enabled(&s->config, (enum manager_type)m))
+			continue;
+		table_expect(s->tables.devices, schema_initializer((enum manager_type)m));
+		peer_expect(&s->peers, (enum peer_role)m);
+	}
+	for (int r = PEER_NETNSD; r < PEER_ROLE_MAX; r++)
+		peer_expect(&s->peers, (enum peer_role)r);
+}
+
+int statd_open(struct statd *s, uv_loop_t *loop, const struct statd_options *options,
+	struct err *err)
+{
+	*s = (struct statd){.loop = loop, .options = options, .started_ms = wall_ms()};
+	for (int i = 0; i < SOCKET_MAX; i++)
+		s->socket_fds[i] = -1;
+	if (!options->config)
+		return err_set(err, ERR_INVALID,
+			"no configuration: name a CiliumNetworkDriverNodeConfig file with --config");
+	if (!options->claims_dir)
+		return err_set(err, ERR_INVALID,
+			"no claims: name the directory of ResourceClaim files with --claims-dir");
+	if (config_load(options->config, options->node_name, &s->config, err) < 0)
+		return err_wrap(err, "configuration");
+	s->store = store_dir_new(loop, options->claims_dir, err);
+	if (!s->store)
+		return -1;
+	tables_init(&s->tables);
+	peers_init(&s->peers);
+	expect_peers(s);
+	return open_sockets(s, err);
+}
+
+/* --- starting and stopping --------------------------------------------------------------------------------- */
+
+void statd_start(struct statd *s)
+{
+	s->locks = lockset_new(s->loop);
+	(void)uv_timer_init(s->loop, &s->restore_retry);
+	(void)uv_timer_init(s->loop, &s->publish_retry);
+	s->restore_retry.data = s->publish_retry.data = s;
+	s->watches[0] = table_watch(s->tables.devices, on_table_changed, s);
+	s->watches[1] = table_watch(s->tables.allocations, on_table_changed, s);
+	restore_begin(s);
+}
+
+static void close_all(struct statd *s)
+{
+	table_unwatch(s->watches[0]);
+	table_unwatch(s->watches[1]);
+	for (int i = 0; i < SOCKET_MAX; i++) {
+		rpc_server_free(s->servers[i]);
+		s->servers[i] = NULL;
+		close_fd(&s->socket_fds[i]);
+	}
+	lockset_free(s->locks);
+	s->locks = NULL;
+	uv_close((uv_handle_t *)&s->restore_retry, NULL);
+	uv_close((uv_handle_t *)&s->publish_retry, NULL);
+	store_free(s->store);
+	s->store = NULL;
+}
+
+void statd_job_begin(struct statd *s)
+{
+	s->n_jobs++;
+}
+
+void statd_job_end(struct statd *s)
+{
+	s->n_jobs--;
+	if (s->stopping && s->n_jobs == 0)
+		close_all(s);
+}
+
+void statd_stop(void *ctx)
+{
+	struct statd *s = ctx;
+
+	s->stopping = true;
+	(void)uv_timer_stop(&s->restore_retry);
+	(void)uv_timer_stop(&s->publish_retry);
+	if (s->n_jobs == 0)
+		close_all(s);
+}
+
+void statd_fini(struct statd *s)
+{
+	query_forget_all(s);
+	sandbox_drop_all(&s->sandboxes);
+	peers_fini(&s->peers);
+	tables_fini(&s->tables);
+	config_fini(&s->config);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The root of the process: everything that statd holds hangs off this struct.
+ */
+
+#include <uv.h>
+
+#include "common/daemon.h"
+#include "common/privileges.h"
+#include "common/rpc.h"
+#include "statd/config.h"
+#include "statd/lock.h"
+#include "statd/peers.h"
+#include "statd/sandbox_table.h"
+#include "statd/schema.h"
+#include "statd/store.h"
+
+extern const struct privileges statd_privileges; /* sandbox.c */
+
+struct statd_options {
+	struct daemon_options base;
+	const char *config;
+	const char *node_name;
+	const char *claims_dir;
+	const char *runtime_dir;
+	const char *user;
+	const char *manager_group, *front_group, *query_group;
+};
+
+enum statd_socket { SOCKET_MANAGER, SOCKET_FRONT, SOCKET_QUERY, SOCKET_MAX };
+
+/* Devices that a claim is being prepared for right now, so that no other is at the same time. */
+struct hold;
+
+struct statd {
+	uv_loop_t *loop;
+	struct daemon daemon;
+	const struct statd_options *options;
+	struct node_config config;
+	struct tables tables;
+	struct table_watch *watches[2];
+	struct store *store;
+	struct lockset *locks;
+	struct hold *holds;
+	struct sandbox *sandboxes;
+	struct peers peers;
+	int socket_fds[SOCKET_MAX]; /* until they are served */
+	struct rpc_server *servers[SOCKET_MAX];
+	struct query_watch *query_watches;
+	int64_t started_ms; /* wall clock */
+	size_t n_jobs;      /* flows under way: a stop waits for them */
+	bool ready;         /* both tables are initialised: the fronts were told */
+	bool stopping;
+
+	/* restoring */
+	uv_timer_t restore_retry;
+	bool restored;
+
+	/* publishing */
+	uv_timer_t publish_retry;
+	bool publishing, publish_again;
+};
+
+/* The privileged part: configuration, store, sockets. */
+int statd_open(struct statd *s, uv_loop_t *loop, const struct statd_options *options,
+	struct err *err);
+/* Starts to work: restores, then serves. */
+void statd_start(struct statd *s);
+void statd_stop(void *ctx);
+void statd_fini(struct statd *s);
+
+/* Around each flow, so that a stop can wait for it. */
+void statd_job_begin(struct statd *s);
+void statd_job_end(struct statd *s);
+
+/* The allocations are known: serve. */
+void statd_restored(struct statd *s);
+/* Tells the fronts, once both tables are initialised. */
+void statd_check_ready(struct statd *s);
+
+/* The connection to the manager of this type, or NULL; for rpc_start(), which then fails. */
+struct rpc_conn *statd_manager(const struct statd *s, enum manager_type manager);
+
+/* rpc.c: what each socket serves. */
+extern const struct rpc_listen statd_listen[SOCKET_MAX];

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Where claims come from and their status goes to: one small interface, behind which is a directory
+ * of files or an API server.
+ *
+ * Every call is answered once, by its callback, later: never from inside the call. What is
+ * under way when the store is freed is answered with ERR_UNAVAILABLE.
+ */
+
+#include <jansson.h>
+#include <uv.h>
+
+#include "common/api.h"
+#include "common/err.h"
+#include "statd/publish.h"
+
+struct store;
+
+/* claim: a ResourceClaim object, borrowed; NULL and err if it could not be had. */
+typedef void store_claim_cb(void *ctx, const struct err *err, const json_t *claim);
+typedef void store_done_cb(void *ctx, const struct err *err);
+/* Both are arrays of objects, borrowed. problems: what could not be read, one text each. */
+typedef void store_list_cb(void *ctx, const struct err *err, const json_t *claims,
+	const json_t *pods, const struct strlist *problems);
+
+struct store_ops {
+	const char *kind;
+	void (*get_claim)(struct store *store, const char *namespace, const char *name,
+		store_claim_cb *cb, void *ctx);
+	/* Makes `devices` (an array) all the entries that the driver has in the claim's status;
+	 * ERR_CONFLICT if the claim has another UID by now. */
+	void (*write_status)(struct store *store, const struct claim_ref *claim,
+		const char *driver_name, const json_t *devices, store_done_cb *cb, void *ctx);
+	/* The driver is done with this claim. In a cluster the claim controller deallocates it and
+	 * its status goes with that; a store that has no such controller lets go of the status here,
+	 * so that a restart does not restore what was freed. */
+	void (*release)(struct store *store, const struct claim_ref *claim, store_done_cb *cb,
+		void *ctx);
+	/* This node's pods and the claims that they may use. */
+	void (*list)(struct store *store, store_list_cb *cb, void *ctx);
+	/* Makes `pool` the node's ResourceSlices. */
+	void (*publish)(struct store *store, const char *driver_name, const char *node_name,
+		const struct node_pool *pool, store_done_cb *cb, void *ctx);
+	void (*free)(struct store *store);
+};
+
+/* The first member of each kind of store. */
+struct store {
+	const struct store_ops *ops;
+	char *description; /* for people: "directory /var/lib/netclaim/claims" */
+};
+
+static inline void store_free(struct store *store)
+{
+	if (store)
+		store->ops->free(store);
+}
+
+/* A directory of objects, one a file, JSON or YAML (*.json, *.yaml, *.yml): ResourceClaims as the
+ * scheduler leaves them, and Pods if there are any. Status is written beside the claim's file: for
+ * x.yaml into x.status.json, an object that holds metadata and status.devices, by an atomic
+ * replacement; the claim's own file is never changed. ResourceSlices go into resourceslices.json.
+ * A claim is found fastest as <namespace>_<name>.<ext>, but any file name will do. The directory
+ * is read at each call, so what is put into it or taken out counts at once. */
+struct store *store_dir_new(uv_loop_t *loop, const char *path, struct err *err);

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The directory store.
+ *
+ * The claim's file is the scheduler's and the user's; what we write is in a file of our own beside
+ * it, named after the claim's UID inside, so that the status of a claim that was replaced by another
+ * of the same name is never taken for the new one's. A reader gets both merged: entries of the
+ * status file, and those of other drivers that the claim's file has.
+ *
+ * Files are small and on a local disk, so they are read and written where the call is made; only
+ * the answer waits for the loop.
+ */
+#include "statd/store.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "common/doc.h"
+#include "common/file.h"
+#include "common/util.h"
+
+#define STATUS_SUFFIX ".status.json"
+#define SLICES_FILE   "resourceslices.json"
+#define STATUS_MODE   0644
+
+static const char *const suffixes[] = {".json", ".yaml", ".yml"};
+
+struct store_dir {
+	struct store base;
+	uv_loop_t *loop;
+	char *path;
+	int fd;
+	struct answer *answers; /* not given yet */
+};
+
+/* An answer that waits for the loop. */
+struct answer {
+	uv_timer_t timer;
+	struct store_dir *store;
+	struct answer *prev, *next;
+	store_claim_cb *claim_cb;
+	store_done_cb *done_cb;
+	store_list_cb *list_cb;
+	void *ctx;
+	bool failed;
+	struct err err;
+	json_t *claims, *pods; /* claims: the claim itself for claim_cb */
+	struct strlist problems;
+};
+
+/* --- answering --------------------------------------------------------------------------------- */
+
+static void answer_closed(uv_handle_t *handle)
+{
+	struct answer *a = handle->data;
+
+	json_decref(a->claims);
+	json_decref(a->pods);
+	strlist_fini(&a->problems);
+	free(a);
+}
+
+static void answer_give(struct answer *a)
+{
+	const struct err *err = a->failed ? &a->err : NULL;
+
+	if (a->prev)
+		a->prev->next = a->next;
+	else
+		a->store->answers = a->next;
+	if (a->next)
+		a->next->prev = a->prev;
+	if (a->claim_cb)
+		a->claim_cb(a->ctx, err, err ? NULL : a->claims);
+	else if (a->list_cb)
+		a->list_cb(a->ctx, err, a->claims, a->pods, &a->problems);
+	else
+		a->done_cb(a->ctx, err);
+	uv_close((uv_handle_t *)&a->timer, answer_closed);
+}
+
+static void on_answer_timer(uv_timer_t *timer)
+{
+	answer_give(timer->data);
+}
+
+static struct answer *answer_new(struct store *base, void *ctx)
+{
+	struct store_dir *s = container_of(base, struct store_dir, base);
+	struct answer *a = xcalloc(1, sizeof(*a));
+
+	a->store = s;
+	a->ctx = ctx;
+	a->next = s->answers;
+	if (a->next)
+		a->next->prev = a;
+	s->answers = a;
+	(void)uv_timer_init(s->loop, &a->timer);
+	a->timer.data = a;
+	(void)uv_timer_start(&a->timer, on_answer_timer, 0, 0);
+	return a;
+}
+
+/* --- files -------------------------------------------------------------------------------------- */
+
+static bool ends_in(const char *name, const char *suffix)
+{
+	size_t len = strlen(name), n = strlen(suffix);
+
+	return len > n && strcmp(name + len - n, suffix) == 0;
+}
+
+static bool is_status_file(const char *name)
+{
+	return name[0] != '.' && ends_in(name, STATUS_SUFFIX);
+}
+
+/* The length of name without its suffix, or 0 if it is not a file of objects. */
+static size_t stem_length(const char *name)
+{
+	if (name[0] == '.' || strcmp(name, SLICES_FILE) == 0 || is_status_file(name))
+		return 0;
+	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++)
+		if (ends_in(name, suffixes[i]))
+			return strlen(name) - strlen(suffixes[i]);
+	return 0;
+}
+
+static bool is_object_file(const char *name)
+{
+	return stem_length(name) > 0;
+}
+
+static char *status_name(const char *file)
+{
+	return xasprintf("%.*s%s", (int)stem_length(file), file, STATUS_SUFFIX);
+}
+
+static const char *text_at(const json_t *object, const char *outer, const char *inner)
+{
+	const json_t *node = json_object_get(object, outer);
+	const char *text = json_string_value(inner ? json_object_get(node, inner) : node);
+
+	return text ? text : "";
+}
+
+static bool is_claim(const json_t *object, const char *namespace, const char *name)
+{
+	return strcmp(text_at(object, "kind", NULL), "ResourceClaim") == 0 &&
+	       strcmp(text_at(object, "metadata", "namespace"), namespace) == 0 &&
+	       strcmp(text_at(object, "metadata", "name"), name) == 0;
+}
+
+static int read_object(const struct store_dir *s, const char *file, json_t **ret, struct err *err)
+{
+	cleanup_free char *path = xasprintf("%s/%s", s->path, file);
+	struct doc *doc;
+
+	if (doc_read(path, &doc, err) < 0)
+		return -1;
+	*ret = json_incref(doc_root(doc));
+	doc_free(doc);
+	return 0;
+}
+
+/* Puts what the status file says into the claim: its entries, and of the claim's own file those
+ * that the status file does not replace. */
+static int merge_status(
+	const struct store_dir *s, const char *file, json_t *claim, struct err *err)
+{
+	cleanup_free char *name = status_name(file);
+	json_t *written, *status, *devices, *entry;
+	size_t i;
+
+	if (read_object(s, name, &written, err) < 0)
+		return err->kind == ERR_NOT_FOUND ? 0 : -1;
+	status = json_object_get(claim, "status");
+	if (strcmp(text_at(written, "metadata", "uid"), text_at(claim, "metadata", "uid")) != 0 ||
+		!json_is_object(status)) {
+		json_decref(written);
+		return 0;
+	}
+	devices = json_copy(json_object_get(json_object_get(written, "status"), "devices"));
+	json_array_foreach(json_object_get(status, "devices"), i, entry)
+	{
+		if (strcmp(text_at(entry, "driver", NULL), text_at(written, "driver", NULL)) != 0)
+			(void)json_array_append(devices, entry);
+	}
+	if (devices)
+		(void)json_object_set_new(status, "devices", devices);
+	json_decref(written);
+	return 0;
+}
+
+/* Calls each(ctx, file) for files that `is`, until it returns true, which is handed on. */
+static bool each_file(const struct store_dir *s, bool (*is)(const char *name),
+	bool (*each)(void *ctx, const char *file), void *ctx)
+{
+	int fd = openat(s->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *entry;
+	bool found = false;
+
+	if (!dir) {
+		close_fd(&fd);
+		return false;
+	}
+	while (!found && (entry = readdir(dir)))
+		if (is(entry->d_name))
+			found = each(ctx, entry->d_name);
+	(void)closedir(dir);
+	return found;
+}
+
+struct search {
+	const struct store_dir *store;
+	const char *namespace, *name;
+	char *file;
+	json_t *claim;
+	struct err unreadable; /* the first file that could not be read */
+};
+
+static bool try_file(void *ctx, const char *file)
+{
+	struct search *search = ctx;
+	json_t *object;
+	struct err err;
+
+	if (read_object(search->store, file, &object, &err) < 0) {
+		if (err.kind != ERR_NOT_FOUND && search->unreadable.kind == ERR_NONE)
+			search->unreadable = err;
+		return false;
+	}
+	if (!is_claim(object, search->namespace, search->name)) {
+		json_decref(object);
+		return false;
+	}
+	search->file = xstrdup(file);
+	search->claim = object;
+	return true;
+}
+
+/* By the conventional names first, then whatever the files are called. */
+static bool find_claim(struct search *search)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++) {
+		cleanup_free char *file =
+			xasprintf("%s_%s%s", search->namespace, search->name, suffixes[i]);
+
+		if (faccessat(search->store->fd, file, F_OK, 0) == 0 && try_file(search, file))
+			return true;
+	}
+	return each_file(search->store, is_object_file, try_file, search);
+}
+
+static int load_claim(const struct store_dir *s, const char *namespace, const char *name,
+	char **ret_file, json_t **ret, struct err *err)
+{
+	struct search search = {.store = s, .namespace = namespace, .name = name};
+
+	if (!find_claim(&search)) {
+		if (search.unreadable.kind != ERR_NONE) {
+			*err = search.unreadable;
+			return err_wrap(err, "claim %s/%s is not in %s, but this is", namespace,
+				name, s->path);
+		}
+		return err_set(err, ERR_NOT_FOUND, "claim %s/%s is not in %s", namespace, name,
+			s->path);
+	}
+	if (merge_status(s, search.file, search.claim, err) < 0) {
+		json_decref(search.claim);
+		free(search.file);
+		return -1;
+	}
+	*ret_file = search.file;
+	*ret = search.claim;
+	return 0;
+}
+
+/* --- the operations ------------------------------------------------------------------------------- */
+
+static void dir_get_claim(struct store *base, const char *namespace, const char *name,
+	store_claim_cb *cb, void *ctx)
+{
+	struct answer *a = answer_new(base, ctx);
+	cleanup_free char *file = NULL;
+
+	a->claim_cb = cb;
+	a->failed = load_claim(a->store, namespace, name, &file, &a->claims, &a->err) < 0;
+}
+
+static int write_json(struct store_dir *s, const char *file, const json_t *object, struct err *err)
+{
+	cleanup_free char *text = json_dumps(object, JSON_INDENT(2));
+	cleanup_free char *line = xasprintf("%s\n", text ? text : "");
+
+	if (file_write_atomic(s->fd, file, line, strlen(line), STATUS_MODE, err) < 0)
+		return err_wrap(err, "%s", s->path);
+	return 0;
+}
+
+static int write_claim_status(struct store_dir *s, const struct claim_ref *ref,
+	const char *driver_name, const json_t *devices, struct err *err)
+{
+	cleanup_free char *file = NULL, *name = NULL;
+	json_t *claim, *written;
+	int r;
+
+	if (load_claim(s, ref->namespace, ref->name, &file, &claim, err) < 0)
+		return -1;
+	if (strcmp(text_at(claim, "metadata", "uid"), ref->uid) != 0) {
+		r = err_set(err, ERR_CONFLICT, "claim %s/%s got replaced meanwhile", ref->namespace,
+			ref->name);
+		json_decref(claim);
+		return r;
+	}
+	json_decref(claim);
+	name = status_name(file);
+	written = json_pack("{ss ss ss s{ss ss ss} s{sO}}", "apiVersion", "resource.k8s.io/v1",
+		"kind", "ResourceClaim", "driver", driver_name, "metadata", "name", ref->name,
+		"namespace", ref->namespace, "uid", ref->uid, "status", "devices", devices);
+	r = write_json(s, name, written, err);
+	json_decref(written);
+	return r;
+}
+
+static void dir_write_status(struct store *base, const struct claim_ref *claim,
+	const char *driver_name, const json_t *devices, store_done_cb *cb, void *ctx)
+{
+	struct answer *a = answer_new(base, ctx);
+
+	a->done_cb = cb;
+	a->failed = write_claim_status(a->store, claim, driver_name, devices, &a->err) < 0;
+}
+
+/* Status files are found by the UID inside: the claim's own file may be gone, or another's by now. */
+struct removal {
+	const struct store_dir *store;
+	const char *uid;
+	int failure; /* errno */
+};
+
+static bool remove_status(void *ctx, const char *file)
+{
+	struct removal *r = ctx;
+	json_t *written;
+	struct err err;
+	bool is_it;
+
+	if (read_object(r->store, file, &written, &err) < 0)
+		return false;
+	is_it = strcmp(text_at(written, "metadata", "uid"), r->uid) == 0;
+	json_decref(written);
+	if (!is_it)
+		return false;
+	if (unlinkat(r->store->fd, file, 0) < 0 && errno != ENOENT)
+		r->failure = errno;
+	return true;
+}
+
+static void dir_release(
+	struct store *base, const struct claim_ref *claim, store_done_cb *cb, void *ctx)
+{
+	struct answer *a = answer_new(base, ctx);
+	struct removal removal = {.store = a->store, .uid = claim->uid};
+	cleanup_free char *name =
+		xasprintf("%s_%s%s", claim->namespace, claim->name, STATUS_SUFFIX);
+
+	a->done_cb = cb;
+	if (faccessat(a->store->fd, name, F_OK, 0) < 0 || !remove_status(&removal, name))
+		(void)each_file(a->store, is_status_file, remove_status, &removal);
+	if (removal.failure)
+		a->failed = err_errno(&a->err, removal.failure, "%s: removing a claim's status",
+				    a->store->path) < 0;
+}
+
+static bool list_file(void *ctx, const char *file)
+{
+	struct answer *a = ctx;
+	struct err err = ERR_INIT;
+	const char *kind;
+	json_t *object;
+
+	if (read_object(a->store, file, &object, &err) < 0) {
+		if (err.kind != ERR_NOT_FOUND)
+			strlist_add(&a->problems, err.message);
+		return false;
+	}
+	kind = text_at(object, "kind", NULL);
+	if (strcmp(kind, "Pod") == 0) {
+		(void)json_array_append(a->pods, object);
+	} else if (strcmp(kind, "ResourceClaim") == 0) {
+		if (merge_status(a->store, file, object, &err) < 0)
+			strlist_add(&a->problems, err.message);
+		else
+			(void)json_array_append(a->claims, object);
+	} else {
+		cleanup_free char *problem = xasprintf(
+			"%s/%s: is neither a ResourceClaim nor a Pod", a->store->path, file);
+
+		strlist_add(&a->problems, problem);
+	}
+	json_decref(object);
+	return false;
+}
+
+static void dir_list(struct store *base, store_list_cb *cb, void *ctx)
+{
+	struct answer *a = answer_new(base, ctx);
+
+	a->list_cb = cb;
+	a->claims = json_array();
+	a->pods = json_array();
+	(void)each_file(a->store, is_object_file, list_file, a);
+}
+
+static json_t *slice_object(const char *driver_name, const char *node_name,
+	const struct node_pool *pool, size_t index)
+{
+	cleanup_free char *name = xasprintf("%05zx-%s-%s", index, driver_name, node_name);
+	json_t *devices = rec_encode(&rec_slice, &pool->slices.v[index]);
+	json_t *object = json_pack("{ss ss s{ss} s{ss ss s{ss si sI}}}", "apiVersion",
+		"resource.k8s.io/v1", "kind", "ResourceSlice", "metadata", "name", name, "spec",
+		"driver", driver_name, "nodeName", node_name, "pool", "name", node_name,
+		"generation", 1, "resourceSliceCount", (json_int_t)pool->slices.n);
+
+	(void)json_object_update(json_object_get(object, "spec"), devices);
+	json_decref(devices);
+	return object;
+}
+
+static void dir_publish(struct store *base, const char *driver_name, const char *node_name,
+	const struct node_pool *pool, store_done_cb *cb, void *ctx)
+{
+	struct answer *a = answer_new(base, ctx);
+	json_t *items = json_array(), *list;
+
+	for (size_t i = 0; i < pool->slices.n; i++)
+		(void)json_array_append_new(
+			items, slice_object(driver_name, node_name, pool, i));
+	list = json_pack("{ss ss so}", "apiVersion", "v1", "kind", "List", "items", items);
+	a->done_cb = cb;
+	a->failed = write_json(a->store, SLICES_FILE, list, &a->err) < 0;
+	json_decref(list);
+}
+
+static void dir_free(struct store *base)
+{
+	struct store_dir *s = container_of(base, struct store_dir, base);
+
+	while (s->answers)
+		answer_give(s->answers);
+	close_fd(&s->fd);
+	free(s->path);
+	free(s->base.description);
+	free(s);
+}
+
+static const struct store_ops dir_ops = {
+	.kind = "directory",
+	.get_claim = dir_get_claim,
+	.write_status = dir_write_status,
+	.release = dir_release,
+	.list = dir_list,
+	.publish = dir_publish,
+	.free = dir_free,
+};
+
+struct store *store_dir_new(uv_loop_t *loop, const char *path, struct err *err)
+{
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct store_dir *s;
+
+	if (fd < 0) {
+		(void)err_errno(err, errno, "claims directory %s", path);
+		return NULL;
+	}
+	s = xcalloc(1, sizeof(*s));
+	*s = (struct store_dir){.base = {.ops = &dir_ops}, .loop = loop, .fd = fd};
+	s->path = xstrdup(path);
+	s->base.description = xasprintf("directory %s", path);
+	return &s->base;
+}
