@@ -4,9 +4,11 @@
 #	make demo       install what is needed, build, run the main job once and show it (root)
 #	make check      install what is needed, run every test (root)
 #	make install    into $(DESTDIR)$(PREFIX)
+#	make unit, integration, vmtest, lint    one suite of the tests each
 #
 # BUILD=release|debug|asan|cov|fuzz picks the kind of build, each in build/<kind>. CC may be gcc or
-# clang. Every *.c of a room belongs to it: there is no list of files to keep.
+# clang. V=1 shows whole commands. Every *.c of a room belongs to it: there is no list of files to
+# keep.
 
 BUILD ?= release
 PREFIX ?= /usr
@@ -54,9 +56,10 @@ LDFLAGS_asan := -fsanitize=address,undefined
 LDFLAGS_cov := --coverage
 LDFLAGS_fuzz := -fsanitize=address,undefined
 
-# what a compiler offers is asked once and kept
+# what a compiler offers is asked once and kept; goals that run before one is installed do not ask
 PROBE := build/probe-$(notdir $(CC)).mk
-ifeq ($(filter clean deps,$(MAKECMDGOALS)),)
+NEED_NO_COMPILER := clean deps test-deps check demo lint unit integration vmtest uninstall
+ifneq ($(filter-out $(NEED_NO_COMPILER),$(or $(MAKECMDGOALS),all)),)
 -include $(PROBE)
 endif
 
@@ -90,7 +93,7 @@ LIBS_everything := $(call pc-libs,$(PKGS_ALL)) -lprotobuf-nanopb
 # --- objects -------------------------------------------------------------------------------------
 
 srcs = $(sort $(wildcard $(1)/*.c))
-objs = $(patsubst %.c,$(O)/%.o,$(call srcs,$(1)))
+objs = $(patsubst %.c,$(O)/obj/%.o,$(call srcs,$(1)))
 
 PROTOS := $(sort $(wildcard proto/*.proto))
 PB_C := $(patsubst proto/%.proto,$(O)/proto/%.pb.c,$(PROTOS))
@@ -98,6 +101,16 @@ PB_H := $(PB_C:.c=.h)
 PB_O := $(PB_C:.c=.o)
 
 UNITS := $(patsubst tests/unit/%.c,$(O)/tests/unit/%,$(sort $(wildcard tests/unit/test_*.c)))
+
+MANS := $(patsubst man/%.scd,%,$(sort $(wildcard man/*.scd)))
+
+# a command is told by what it makes, or in full with V=1
+say = @printf '%-4s %s\n' $(1) $(patsubst $(O)/%,%,$@)
+Q := @
+ifeq ($(V),1)
+say = @:
+Q :=
+endif
 
 all: $(PROGRAMS:%=$(O)/%)
 
@@ -111,33 +124,62 @@ $(O)/common.a: $(call objs,common)
 $(O)/proto.a: $(PB_O)
 define room
 $(O)/$(1).a: $(filter-out %/main.o,$(call objs,$(1)))
-$(O)/$(1): $(O)/$(1)/main.o $(O)/$(1).a $(O)/proto.a $(O)/common.a
-	$$(CC) $$(ALL_LDFLAGS) -o $$@ $$(filter %.o %.a,$$^) $$(LIBS_$(1)) $$(LIBS_common)
+$(O)/$(1): $(O)/obj/$(1)/main.o $(O)/$(1).a $(O)/proto.a $(O)/common.a
+	$$(call say,LD)
+	$$(Q)$$(CC) $$(ALL_LDFLAGS) -o $$@ $$(filter %.o %.a,$$^) $$(LIBS_$(1)) $$(LIBS_common)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call room,$(p))))
 
 $(O)/%.a:
-	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,AR)
+	$(Q)rm -f $@
+	$(Q)$(AR) rcs $@ $^
 
-$(O)/%.o: %.c $(PB_H) Makefile
+$(O)/obj/%.o: %.c $(PB_H) Makefile
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)
+	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 # generated code is compiled without our warnings
 $(O)/proto/%.pb.o: $(O)/proto/%.pb.c
-	$(CC) $(CPPFLAGS) -std=c11 $(CFLAGS) $(HARDEN) $(PROBED_HARDEN) $(CFLAGS_$(BUILD)) -c -o $@ $<
+	$(call say,CC)
+	$(Q)$(CC) $(CPPFLAGS) -std=c11 $(CFLAGS) $(HARDEN) $(PROBED_HARDEN) $(CFLAGS_$(BUILD)) -c -o $@ $<
 
 $(O)/proto/%.pb.c $(O)/proto/%.pb.h: proto/%.proto proto/%.options
 	@mkdir -p $(@D)
-	@PATH=/usr/bin:$$PATH protoc -Iproto --nanopb_out=$(O)/proto --nanopb_opt=--c-style \
+	$(call say,PB)
+	$(Q)PATH=/usr/bin:$$PATH protoc -Iproto --nanopb_out=$(O)/proto --nanopb_opt=--c-style \
 		--nanopb_opt=-Iproto --nanopb_opt=-q $<
 
-$(O)/tests/unit/test_%: $(O)/tests/unit/test_%.o $(PROGRAMS:%=$(O)/%.a) $(O)/proto.a $(O)/common.a
-	$(CC) $(ALL_LDFLAGS) -o $@ $< $(WRAP_$*) -Wl,--start-group $(PROGRAMS:%=$(O)/%.a) \
+$(O)/tests/unit/test_%: $(O)/obj/tests/unit/test_%.o $(PROGRAMS:%=$(O)/%.a) $(O)/proto.a $(O)/common.a
+	$(call say,LD)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $< $(WRAP_$*) -Wl,--start-group $(PROGRAMS:%=$(O)/%.a) \
 		$(O)/proto.a $(O)/common.a -Wl,--end-group $(LIBS_everything) $(call pc-libs,check)
 
+# functions that a unit's test puts its own in front of
+wrap = $(patsubst %,-Wl$(comma)--wrap=%,$(1))
+comma := ,
+WRAP_dummy := $(call wrap,nl_link_get nl_link_add nl_link_del nl_link_set_alias)
+WRAP_link_move := $(call wrap,nl_link_set_name nl_link_set_mtu nl_link_set_mac nl_link_set_up \
+	nl_link_add_altname nl_link_del_altname nl_link_move)
+
 units: $(UNITS)
+
+$(O)/man/%: man/%.scd
+	@mkdir -p $(@D)
+	$(call say,MAN)
+	$(Q)scdoc <$< >$@
+
+mans: $(MANS:%=$(O)/man/%)
+
+# an analysis stands as long as the object: both depend on the same files
+$(O)/obj/%.tidy: %.c $(O)/obj/%.o .clang-tidy
+	$(call say,TIDY)
+	$(Q)clang-tidy --quiet $< -- $(CPPFLAGS) -std=c11 2>/dev/null
+	@touch $@
+
+tidy: $(patsubst %.c,$(O)/obj/%.tidy,$(foreach room,common $(PROGRAMS),$(call srcs,$(room))))
 
 -include $(shell find $(O) -name '*.d' 2>/dev/null)
 
@@ -150,6 +192,43 @@ deps:
 test-deps:
 	scripts/packages.sh test
 
-.PHONY: all clean deps test-deps units
+# --- tests ---------------------------------------------------------------------------------------
+
+JOBS := $(shell nproc)
+
+check: test-deps
+	+$(MAKE) --no-print-directory -j$(JOBS) BUILD=release all units
+	+$(MAKE) --no-print-directory -j$(JOBS) BUILD=asan all units
+	tests/run all
+
+unit integration vmtest: test-deps
+	+$(MAKE) --no-print-directory -j$(JOBS) all units
+	NETCLAIM_BUILD=$(O) tests/run $(@:vmtest=vm)
+
+lint: test-deps
+	tests/run lint
+
+demo: deps
+	+$(MAKE) --no-print-directory -j$(JOBS) all
+	scripts/demo.sh
+
+# --- installation --------------------------------------------------------------------------------
+
+install: all mans
+	install -d $(DESTDIR)$(sbindir) $(DESTDIR)$(bindir) $(DESTDIR)$(docdir) $(DESTDIR)$(completionsdir)
+	install -m 755 $(DAEMONS:%=$(O)/%) $(DESTDIR)$(sbindir)
+	install -m 755 $(O)/statctl $(DESTDIR)$(bindir)
+	install -m 644 README.md NEWS.md LICENSE $(DESTDIR)$(docdir)
+	install -m 644 completions/statctl $(DESTDIR)$(completionsdir)
+	$(foreach m,$(MANS),install -D -m 644 $(O)/man/$(m) $(DESTDIR)$(mandir)/man$(subst .,,$(suffix $(m)))/$(m) &&) true
+
+uninstall:
+	rm -f $(DAEMONS:%=$(DESTDIR)$(sbindir)/%) $(DESTDIR)$(bindir)/statctl
+	rm -f $(DESTDIR)$(completionsdir)/statctl
+	rm -f $(foreach m,$(MANS),$(DESTDIR)$(mandir)/man$(subst .,,$(suffix $(m)))/$(m))
+	rm -rf $(DESTDIR)$(docdir)
+
+.PHONY: all check clean demo deps install integration lint mans test-deps tidy \
+	uninstall unit units vmtest
 .SECONDARY:
 .DELETE_ON_ERROR:

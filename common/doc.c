@@ -31,6 +31,7 @@ struct node_line {
 };
 
 struct doc {
+	struct rec_source source;
 	char *name;
 	json_t *root;
 	struct node_line *lines; /* sorted by address */
@@ -97,6 +98,16 @@ unsigned doc_line(const struct doc *doc, const json_t *node)
 		return 0;
 	found = bsearch(&key, doc->lines, doc->n_lines, sizeof(*doc->lines), compare_lines);
 	return found ? found->line : 0;
+}
+
+static unsigned source_line(const struct rec_source *source, const json_t *node)
+{
+	return doc_line((const struct doc *)(const void *)source, node);
+}
+
+const struct rec_source *doc_source(const struct doc *doc)
+{
+	return doc ? &doc->source : NULL;
 }
 
 /* --- YAML: plain scalars ---------------------------------------------------------------------- */
@@ -570,6 +581,7 @@ int doc_parse(const char *name, const char *text, size_t len, struct doc **ret, 
 			err, ERR_INVALID, "%s: longer than %u bytes", name, DOC_MAX_BYTES);
 	doc = xcalloc(1, sizeof(*doc));
 	doc->name = xstrdup(name);
+	doc->source = (struct rec_source){.name = doc->name, .line = source_line};
 	r = is_json(text, len) ? parse_json(doc, text, len, err)
 			       : parse_yaml(doc, text, len, err);
 	if (r < 0) {

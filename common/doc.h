@@ -13,6 +13,7 @@
 #include <jansson.h>
 
 #include "common/err.h"
+#include "common/rec.h"
 
 #define DOC_MAX_BYTES (4u << 20) /* a Kubernetes object is at most 1.5 MiB in etcd */
 #define DOC_MAX_DEPTH 64
@@ -29,5 +30,7 @@ void doc_free(struct doc *doc);
 
 json_t *doc_root(const struct doc *doc);  /* borrowed */
 const char *doc_name(const struct doc *doc);
+/* For rec_decode(); NULL for NULL. Borrowed. */
+const struct rec_source *doc_source(const struct doc *doc);
 /* The line (from 1) where this node of the document starts, or 0 if it is not one of its nodes. */
 unsigned doc_line(const struct doc *doc, const json_t *node);

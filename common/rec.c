@@ -16,8 +16,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "common/doc.h"
-
 void strmap_put(struct strmap *m, const char *key, const char *value)
 {
 	m->v = xrealloc(m->v, m->n + 1, sizeof(*m->v));
@@ -102,7 +100,7 @@ struct frame {
 struct decoder {
 	enum rec_mode mode;
 	const char *root;
-	const struct doc *doc;
+	const struct rec_source *source;
 	struct err *err;
 };
 
@@ -120,10 +118,10 @@ static void format_path(struct buf *out, const char *root, const struct frame *a
 	buf_printf(out, "%s%s", out->len ? "." : "", at->name);
 }
 
-static unsigned line_of(const struct doc *doc, const struct frame *at)
+static unsigned line_of(const struct rec_source *source, const struct frame *at)
 {
 	for (; at; at = at->up) {
-		unsigned line = doc_line(doc, at->node);
+		unsigned line = source->line(source, at->node);
 
 		if (line)
 			return line;
@@ -140,12 +138,12 @@ static int fail_at(const struct decoder *d, const struct frame *at)
 	format_path(&path, d->root, at);
 	if (path.len)
 		(void)err_wrap(d->err, "%s", path.data);
-	if (!d->doc)
+	if (!d->source)
 		return -1;
-	line = line_of(d->doc, at);
+	line = line_of(d->source, at);
 	if (line)
-		return err_wrap(d->err, "%s:%u", doc_name(d->doc), line);
-	return err_wrap(d->err, "%s", doc_name(d->doc));
+		return err_wrap(d->err, "%s:%u", d->source->name, line);
+	return err_wrap(d->err, "%s", d->source->name);
 }
 
 __attribute__((format(printf, 3, 4))) static int fail(
@@ -416,9 +414,9 @@ static int decode_fields(const struct decoder *d, const struct frame *at,
 }
 
 int rec_decode(const struct rec_desc *desc, const json_t *tree, enum rec_mode mode,
-	const char *root, const struct doc *doc, void *rec, struct err *err)
+	const char *root, const struct rec_source *source, void *rec, struct err *err)
 {
-	struct decoder d = {.mode = mode, .root = root, .doc = doc, .err = err};
+	struct decoder d = {.mode = mode, .root = root, .source = source, .err = err};
 	struct frame top = {.node = tree};
 
 	if (decode_fields(&d, &top, desc, rec) < 0) {

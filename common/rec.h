@@ -163,13 +163,18 @@ enum rec_mode {
 	REC_STRICT,       /* an unknown field is an error: configuration */
 };
 
-/* Where a tree's nodes stood in the text they came from; NULL where there was no text. */
-struct doc;
+/* The text that a tree came from, for errors to say where in it something is wrong. A pointer to a
+ * function, so that who only decodes messages does not carry a parser of texts. */
+struct rec_source {
+	const char *name;
+	/* The line (from 1) where this node starts, or 0 if that is not known. */
+	unsigned (*line)(const struct rec_source *source, const json_t *node);
+};
 
 /* Fills *rec. On failure err names the field as a path from `root` ("spec.pools[1].name"), in
- * front of it file and line when doc is not NULL. root may be "" */
+ * front of it name and line when source is not NULL. root may be "". */
 int rec_decode(const struct rec_desc *desc, const json_t *tree, enum rec_mode mode,
-	const char *root, const struct doc *doc, void *rec, struct err *err);
+	const char *root, const struct rec_source *source, void *rec, struct err *err);
 /* A new tree, the caller's. */
 json_t *rec_encode(const struct rec_desc *desc, const void *rec);
 /* Deep copy; *to is overwritten, not freed. */

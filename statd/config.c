@@ -445,9 +445,9 @@ static int decode_object(const struct source *src, struct node_config *ret, stru
 	struct metadata metadata = {0};
 	struct object object = {0};
 
-	if (rec_decode(&rec_object, src->root, REC_STRICT, "", src->doc, &object, err) < 0)
+	if (rec_decode(&rec_object, src->root, REC_STRICT, "", doc_source(src->doc), &object, err) < 0)
 		return -1;
-	if (rec_decode(&rec_metadata, object.metadata, REC_LENIENT, "metadata", src->doc,
+	if (rec_decode(&rec_metadata, object.metadata, REC_LENIENT, "metadata", doc_source(src->doc),
 		    &metadata, err) < 0) {
 		rec_fini(&rec_object, &object);
 		return -1;

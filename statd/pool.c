@@ -6,7 +6,7 @@
  * the seed's "Pool filters".
  *
  * All that is compared is among the device's attributes, and so users see in a ResourceSlice what a
- * filter sees. A name that an attribute does not have, or has empty, is in no list.
+ * filter sees. What is not there, or empty, is in no list, since no list has an empty text.
  */
 #include "statd/pool.h"
 
@@ -142,7 +142,6 @@ static bool field_takes(const struct pool_filter *filter, int field, enum manage
 {
 	const struct strlist *list = field_list(filter, field);
 	const struct meaning *meaning = &meanings[field];
-	const char *text;
 
 	if (list->n == 0 || meaning->bearing[manager] == IGNORED)
 		return true;
@@ -150,8 +149,7 @@ static bool field_takes(const struct pool_filter *filter, int field, enum manage
 		return false;
 	if (!meaning->attribute)
 		return has_manager(list, manager);
-	text = attribute_text(device, meaning->attribute);
-	return *text && strlist_has(list, text);
+	return strlist_has(list, attribute_text(device, meaning->attribute));
 }
 
 /* The first field that does not take the device; N_FIELDS if all do. */

@@ -72,7 +72,7 @@ static void place_allocated(
 		if (!strlist_has(&names, name))
 			strlist_add(&names, name);
 	}
-	pool = pool_find(pools, names.v[0]);
+	pool = names.n == 1 ? pool_find(pools, names.v[0]) : NULL;
 	if (strlist_has(&names, "")) {
 		ret->note = xstrdup("device has an allocation from no pool");
 	} else if (names.n > 1) {

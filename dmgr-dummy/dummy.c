@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The dummy manager's domain.
+ *
+ * A device is a name, dummy0 to dummy<count - 1>, until a claim is prepared: then the link of that
+ * name is made on the host and marked with the claim. From there it goes into the pod and dies
+ * there, with the claim's detach or with the namespace; it never comes back.
+ *
+ * The kernel cannot set an alias at a link's creation, so there is an instant in which the link is
+ * there without a mark. A crash in it leaves a dummy link that nobody has, and the next setup
+ * adopts it. It also adopts the dummy0 that loading the kernel's module makes on some systems.
+ *
+ * The mark decides in every other place. A link with another claim's mark is neither adopted nor
+ * deleted, so an old claim's late clean-up never takes a new claim's link, and a dummy link that
+ * an administrator made after a reboot is not deleted for a claim that had the name before.
+ */
+#include "dmgr-dummy/dummy.h"
+
+#include <string.h>
+
+#include "common/link_move.h"
+#include "common/log.h"
+#include "common/netns.h"
+
+#define KIND        "dummy"
+#define NAME_PREFIX "dummy"
+
+/* --- records --------------------------------------------------------------------------------- */
+
+struct dummy_config {
+	struct rec_int count;
+};
+
+static const struct rec_field config_fields[] = {
+	REC_INT(struct dummy_config, count, "count", REC_OPTIONAL, INT32_MIN, INT32_MAX,
+		"dummy links to offer"),
+};
+
+static int check_config(const void *rec, struct err *err)
+{
+	const struct dummy_config *c = rec;
+
+	if (c->count.v < 0)
+		return err_set(err, ERR_INVALID,
+			"dummy device count must not be negative: %lld", (long long)c->count.v);
+	if (c->count.v > DUMMY_MAX_COUNT)
+		return err_set(err, ERR_INVALID, "dummy device count must be at most %d: %lld",
+			DUMMY_MAX_COUNT, (long long)c->count.v);
+	return 0;
+}
+
+static REC_DESC(rec_dummy_config, struct dummy_config, "dummy", config_fields, check_config,
+	"deviceManagerConfigs.dummy, without `enabled`, which is statd's");
+
+/* As the seed's driver writes it, zero values included. */
+struct dummy_state {
+	char *name, *hw_addr;
+	struct rec_int mtu, flags;
+};
+
+static const struct rec_field state_fields[] = {
+	REC_STR(struct dummy_state, name, "Name", REC_REQUIRED, IFNAMSIZ - 1, NULL, "link"),
+	REC_STR(struct dummy_state, hw_addr, "HWAddr", REC_ALWAYS, LINK_MAC_SIZE, NULL,
+		"unused"),
+	REC_INT(struct dummy_state, mtu, "MTU", REC_ALWAYS, 0, INT32_MAX, "unused"),
+	REC_INT(struct dummy_state, flags, "Flags", REC_ALWAYS, 0, UINT32_MAX, "unused"),
+};
+static REC_DESC(rec_dummy_state, struct dummy_state, "dummy device", state_fields, NULL,
+	"state of a dummy device");
+
+static json_t *encode_state(char *name)
+{
+	const struct dummy_state state = {
+		.name = name, .mtu = {.set = true}, .flags = {.set = true}};
+
+	return rec_encode(&rec_dummy_state, &state);
+}
+
+static void make_device(const char *name, struct device *ret)
+{
+	*ret = (struct device){
+		.name = xstrdup(name),
+		.if_name = xstrdup(name),
+		.kernel_if_name = xstrdup(name),
+	};
+	ret->state = encode_state(ret->name);
+	ret->attributes = json_pack(
+		"{s{ss}s{ss}}", "ifName", "string", name, "kernelIfName", "string", name);
+}
+
+/* Whether it is the name of one of ours, of this configuration or an earlier one. */
+static bool is_name(const char *name)
+{
+	char canonical[IFNAMSIZ];
+	int64_t n;
+
+	if (!str_has_prefix(name, NAME_PREFIX) ||
+		parse_i64(name + strlen(NAME_PREFIX), 0, DUMMY_MAX_COUNT - 1, &n) < 0)
+		return false;
+	(void)snprintf(canonical, sizeof(canonical), NAME_PREFIX "%d", (int)n);
+	return strcmp(name, canonical) == 0;
+}
+
+/* The name that is both a device's and its link's. */
+static int check_device(const struct device *device, struct err *err)
+{
+	struct dummy_state state = {0};
+	bool same;
+
+	if (!is_name(device->name))
+		return err_set(err, ERR_INVALID, "'%s' is not a dummy device", device->name);
+	if (rec_decode(&rec_dummy_state, device->state, REC_LENIENT, "state", NULL, &state,
+		    err) < 0)
+		return -1;
+	same = strcmp(state.name, device->name) == 0;
+	rec_fini(&rec_dummy_state, &state);
+	if (!same)
+		return err_set(err, ERR_INVALID, "state.Name is not '%s'", device->name);
+	return 0;
+}
+
+/* --- configuration and inventory ------------------------------------------------------------- */
+
+int dummy_open(void *ctx, struct err *err)
+{
+	struct dummy *d = ctx;
+
+	d->host_netns_fd = netns_open_own(err);
+	if (d->host_netns_fd < 0)
+		return -1;
+	return nl_init(&d->host, -1, err);
+}
+
+void dummy_close(struct dummy *d)
+{
+	nl_fini(&d->host);
+	close_fd(&d->host_netns_fd);
+}
+
+int dummy_configure(void *ctx, const json_t *config, struct err *err)
+{
+	struct dummy_config c = {0};
+	struct dummy *d = ctx;
+
+	if (rec_decode(&rec_dummy_config, config, REC_LENIENT, "dummy", NULL, &c, err) < 0)
+		return -1;
+	d->count = (int)c.count.v;
+	return 0;
+}
+
+int dummy_discover(void *ctx, struct device_list *ret, struct err *err UNUSED)
+{
+	const struct dummy *d = ctx;
+	char name[IFNAMSIZ];
+
+	ret->devices.v = xcalloc((size_t)d->count, sizeof(*ret->devices.v));
+	ret->devices.n = (size_t)d->count;
+	for (int i = 0; i < d->count; i++) {
+		(void)snprintf(name, sizeof(name), NAME_PREFIX "%d", i);
+		make_device(name, &ret->devices.v[i]);
+	}
+	return 0;
+}
+
+int dummy_restore(
+	void *ctx UNUSED, const struct device_alloc *a, struct device *ret, struct err *err)
+{
+	if (check_device(a->device, err) < 0)
+		return -1;
+	make_device(a->device->name, ret);
+	return 0;
+}
+
+/* --- setup ----------------------------------------------------------------------------------- */
+
+/* ERR_CONFLICT unless the link is nobody's or this mark's. */
+static int check_owner(const struct link_info *link, const char *mark, struct err *err)
+{
+	if (!str_has_prefix(link->alias, LINK_MARK_PREFIX) || strcmp(link->alias, mark) == 0)
+		return 0;
+	return err_set(err, ERR_CONFLICT,
+		"link '%s' belongs to another claim: its alias is \"%s\"", link->name,
+		link->alias);
+}
+
+/* The link on the host whose own name it is. ERR_NOT_FOUND also when it is but another one's
+ * alternative name: *ret is then that one. */
+static int find(struct dummy *d, const char *name, struct link_info *ret, struct err *err)
+{
+	if (nl_link_get(&d->host, name, ret, err) < 0)
+		return -1;
+	if (strcmp(ret->name, name) != 0)
+		return err_set(err, ERR_NOT_FOUND, "'%s' is an alternative name of link '%s'",
+			name, ret->name);
+	return 0;
+}
+
+static int set_mark(struct dummy *d, const char *name, const char *mark, struct err *err)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	if (find(d, name, &link, err) < 0 || check_owner(&link, mark, err) < 0)
+		return -1;
+	if (strcmp(link.alias, mark) == 0)
+		return 0;
+	return nl_link_set_alias(&d->host, link.ifindex, mark, err);
+}
+
+/* The name is taken. 1: it is no more. */
+static int adopt_or_delete(struct dummy *d, const char *name, const char *mark, struct err *err)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	if (find(d, name, &link, err) < 0) {
+		if (*link.name)
+			err->kind = ERR_CONFLICT;
+		return err_wrap(err, "dummy interface %s exists but could not be read", name);
+	}
+	if (check_owner(&link, mark, err) < 0)
+		return -1;
+	if (strcmp(link.kind, KIND) == 0)
+		return 0;
+	if (nl_link_del(&d->host, link.ifindex, err) < 0)
+		return err_wrap(err, "failed to delete stale interface %s", name);
+	return 1;
+}
+
+static int create(struct dummy *d, const char *name, const char *mark, struct err *err)
+{
+	int rc;
+
+	if (nl_link_add(&d->host, name, KIND, err) == 0)
+		return 0;
+	if (err->kind != ERR_CONFLICT)
+		return err_wrap(err, "failed to create dummy interface %s", name);
+	rc = adopt_or_delete(d, name, mark, err);
+	if (rc > 0 && nl_link_add(&d->host, name, KIND, err) < 0)
+		return err_wrap(err, "failed to recreate dummy interface %s", name);
+	return rc < 0 ? -1 : 0;
+}
+
+int dummy_setup(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err)
+{
+	const char *name = a->device->name;
+	char mark[LINK_MARK_SIZE];
+	struct dummy *d = ctx;
+
+	if (check_device(a->device, err) < 0)
+		return -1;
+	if (a->config && a->config->vlan.set)
+		return err_set(err, ERR_INVALID,
+			"vlan: a dummy device has no VLAN support; only SR-IOV virtual "
+			"functions do");
+	link_mark_format(a, mark);
+	if (create(d, name, mark, err) < 0)
+		return -1;
+	if (set_mark(d, name, mark, err) < 0)
+		return err_wrap(err, "failed to mark dummy interface %s", name);
+	make_device(name, ret);
+	return 0;
+}
+
+/* --- free ------------------------------------------------------------------------------------ */
+
+int dummy_free(void *ctx, const struct device_alloc *a, struct err *err)
+{
+	cleanup_link_info struct link_info link = {0};
+	char mark[LINK_MARK_SIZE];
+	struct dummy *d = ctx;
+
+	if (check_device(a->device, err) < 0)
+		return -1;
+	link_mark_format(a, mark);
+	if (find(d, a->device->name, &link, err) < 0)
+		return err->kind == ERR_NOT_FOUND ? 0 : -1;
+	if (strcmp(link.kind, KIND) != 0)
+		return err_set(
+			err, ERR_CONFLICT, "interface is not a dummy device: %s", link.name);
+	if (strcmp(link.alias, mark) != 0) {
+		LOG(WARN, FIELDS(F("device", link.name), F("claim", a->claim_uid)),
+			"left alone: this link is not the claim's, its alias is \"%s\"",
+			link.alias);
+		return 0;
+	}
+	if (nl_link_del(&d->host, link.ifindex, err) < 0 && err->kind != ERR_NOT_FOUND)
+		return -1;
+	return 0;
+}
+
+/* --- in the pod ------------------------------------------------------------------------------ */
+
+/* What a dummy link was before: nothing but its name. Borrows the name. */
+static struct link_origin origin_of(const struct device_alloc *a)
+{
+	static char kind[] = KIND;
+
+	return (struct link_origin){.name = a->device->name, .kind = kind};
+}
+
+int dummy_check(void *ctx UNUSED, const struct strlist *names, int rtnl_fd, struct err *err)
+{
+	cleanup_nl struct nl pod = {0};
+
+	if (nl_init(&pod, rtnl_fd, err) < 0)
+		return -1;
+	return link_check_names(&pod, names, err);
+}
+
+int dummy_attach(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
+	struct device_attach_result *ret, struct err *err)
+{
+	const struct link_origin origin = origin_of(a->allocation);
+	cleanup_nl struct nl pod = {0};
+	char mark[LINK_MARK_SIZE];
+	struct dummy *d = ctx;
+
+	if (check_device(a->allocation->device, err) < 0 || nl_init(&pod, rtnl_fd, err) < 0)
+		return -1;
+	link_mark_format(a->allocation, mark);
+	return link_give(
+		&(const struct link_ends){
+			.host = &d->host,
+			.host_netns_fd = d->host_netns_fd,
+			.pod = &pod,
+			.pod_netns_fd = netns_fd,
+		},
+		mark, &origin, a->if_name, ret, err);
+}
+
+int dummy_detach(void *ctx UNUSED, const struct device_attach *a, int netns_fd UNUSED,
+	int rtnl_fd, struct err *err)
+{
+	const struct link_origin origin = origin_of(a->allocation);
+	cleanup_link_info struct link_info link = {0};
+	cleanup_nl struct nl pod = {0};
+	char mark[LINK_MARK_SIZE];
+
+	if (check_device(a->allocation->device, err) < 0 || nl_init(&pod, rtnl_fd, err) < 0)
+		return -1;
+	link_mark_format(a->allocation, mark);
+	if (link_find(&pod, mark, &origin, &link, err) < 0 ||
+		nl_link_del(&pod, link.ifindex, err) < 0)
+		return err->kind == ERR_NOT_FOUND ? 0 : -1;
+	return 0;
+}
+
+const struct manager_ops dummy_ops = {
+	.type = MANAGER_DUMMY,
+	.open = dummy_open,
+	.configure = dummy_configure,
+	.discover = dummy_discover,
+	.restore = dummy_restore,
+	.setup = dummy_setup,
+	.recover = dummy_setup, /* adopting makes it repeatable */
+	.free = dummy_free,
+	.check = dummy_check,
+	.attach = dummy_attach,
+	.detach = dummy_detach,
+};

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * CAP_NET_ADMIN makes, moves and deletes links. The host's netlink socket and namespace are open
+ * before the filter is on, and the pod's come from statd, so nothing is opened later.
+ */
+#include "dmgr-dummy/sandbox.h"
+
+#include <linux/capability.h>
+
+#include "common/util.h"
+
+static const int caps[] = {CAP_NET_ADMIN};
+
+static const char *const syscalls[] = {
+	"ioctl", /* SIOCGSKNS: which namespace a socket is in */
+};
+
+const struct privileges dummy_privileges = {
+	.program = "dmgr-dummy",
+	.caps = caps,
+	.n_caps = ARRAY_SIZE(caps),
+	.syscalls = syscalls,
+	.n_syscalls = ARRAY_SIZE(syscalls),
+	.max_fds = 64, /* one connection, and the descriptors of the calls it may queue */
+};

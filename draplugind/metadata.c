@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where:  <dir>/dra-device-metadata/<namespace>_<claim>/<request>/metadata.json
+ *
+ * The directory is named after the claim as its users call it, but a claim is its UID: a file of
+ * another UID is never taken for ours. It has no bearing on our generation, and it stays when our
+ * claim is removed.
+ *
+ * The generation lives in the file alone. It is read back before each write, so it goes on where
+ * it was after a restart of ours or of the kubelet, which has every claim prepared again. To find
+ * out whether anything changed, the new text is made with the old generation and compared byte for
+ * byte; therefore attributes are sorted, so that their order says nothing.
+ *
+ * A file is mounted into containers by its inode, and replaced by renaming: containers that run
+ * keep what they were started with.
+ */
+#include "draplugind/metadata.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+
+#include "common/file.h"
+#include "common/log.h"
+#include "draplugind/tree.h"
+
+#define STORE          "dra-device-metadata"
+#define FILE_NAME      "metadata.json"
+#define CONTAINER_BASE "/var/run/kubernetes.io/dra-device-attributes"
+#define API_GROUP      "metadata.resource.k8s.io"
+/* 32 devices of 32 attributes with 64 bytes a value are far less, twice */
+#define MAX_BYTES (1u << 20)
+
+static const char *const versions[] = {API_GROUP "/v1beta1", API_GROUP "/v1alpha1"};
+
+/* --- names ----------------------------------------------------------------------------------- */
+
+char *metadata_request(const char *reference)
+{
+	return xmemdup0(reference, strcspn(reference, "/"));
+}
+
+static bool is_of_request(const struct prepared_device *device, const char *request)
+{
+	size_t len = strlen(request);
+
+	return strncmp(device->request, request, len) == 0 &&
+	       (device->request[len] == '\0' || device->request[len] == '/');
+}
+
+/* Both names together may be longer than a file's name; then the UID has to do. */
+static char *claim_dir(const struct claim_ref *claim)
+{
+	if (strlen(claim->namespace) + 1 + strlen(claim->name) > NAME_MAX)
+		return xstrdup(claim->uid);
+	return xasprintf("%s_%s", claim->namespace, claim->name);
+}
+
+char *metadata_host_path(
+	const struct metadata *m, const struct claim_ref *claim, const char *request)
+{
+	cleanup_free char *dir = claim_dir(claim);
+
+	return xasprintf("%s/" STORE "/%s/%s/" FILE_NAME, m->dir, dir, request);
+}
+
+char *metadata_container_path(const struct metadata *m, const struct claim_ref *claim,
+	const char *pod_claim_name, const char *request)
+{
+	return xasprintf(CONTAINER_BASE "/%s/%s/%s/%s-metadata.json",
+		pod_claim_name ? "resourceclaimtemplates" : "resourceclaims",
+		pod_claim_name ? pod_claim_name : claim->name, request, m->driver);
+}
+
+/* --- the text -------------------------------------------------------------------------------- */
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* A new object with the same members, sorted by name. */
+static json_t *sorted(json_t *object)
+{
+	size_t n = 0, size = json_object_size(object);
+	cleanup_free const char **names = xcalloc(size, sizeof(*names));
+	json_t *to = json_object(), *value;
+	const char *name;
+
+	json_object_foreach(object, name, value)
+		names[n++] = name;
+	qsort(names, n, sizeof(*names), compare_names);
+	for (size_t i = 0; i < n; i++)
+		(void)json_object_set(to, names[i], json_object_get(object, names[i]));
+	return to;
+}
+
+static json_t *device_object(const struct metadata *m, const struct prepared_device *device)
+{
+	json_t *o = json_pack("{s:s, s:s, s:s}", "driver", m->driver, "pool", device->pool, "name",
+		device->device);
+
+	if (json_object_size(device->attributes))
+		(void)json_object_set_new(o, "attributes", sorted(device->attributes));
+	if (device->if_name)
+		(void)json_object_set_new(o, "networkData",
+			json_pack("{s:s}", "interfaceName", device->if_name));
+	return o;
+}
+
+/* The element of this full reference, made at its first device. */
+static json_t *request_object(json_t *requests, const char *reference)
+{
+	json_t *o;
+	size_t i;
+
+	json_array_foreach(requests, i, o)
+		if (strcmp(json_string_value(json_object_get(o, "name")), reference) == 0)
+			return o;
+	o = json_pack("{s:s, s:[]}", "name", reference, "devices");
+	(void)json_array_append_new(requests, o);
+	return o;
+}
+
+static json_t *requests_array(const struct metadata *m, const struct claim_prepare_result *prepared,
+	const char *request)
+{
+	json_t *requests = json_array();
+
+	for (size_t i = 0; i < prepared->devices.n; i++) {
+		const struct prepared_device *device = &prepared->devices.v[i];
+
+		if (!is_of_request(device, request))
+			continue;
+		(void)json_array_append_new(
+			json_object_get(request_object(requests, device->request), "devices"),
+			device_object(m, device));
+	}
+	return requests;
+}
+
+static int put_version(struct buf *to, const char *api_version, const struct claim_ref *claim,
+	const char *pod_claim_name, json_t *requests, int64_t generation, struct err *err)
+{
+	json_t *o = json_pack("{s:s, s:s, s:{s:s, s:s, s:s, s:I}, s:s*, s:O}", "kind",
+		"DeviceMetadata", "apiVersion", api_version, "metadata", "name", claim->name,
+		"namespace", claim->namespace, "uid", claim->uid, "generation",
+		(json_int_t)generation, "podClaimName", pod_claim_name, "requests", requests);
+	cleanup_free char *text = json_dumps(o, JSON_INDENT(2));
+
+	json_decref(o);
+	/* whatever Jansson will not encode it should not have let in */
+	if (!text)
+		return err_set(err, ERR_INTERNAL, "metadata cannot be formatted");
+	buf_puts(to, text);
+	buf_puts(to, "\n");
+	return 0;
+}
+
+static int put_text(struct buf *to, const struct metadata *m, const struct claim_ref *claim,
+	const struct claim_prepare_result *prepared, const char *request, int64_t generation,
+	struct err *err)
+{
+	json_t *requests = requests_array(m, prepared, request);
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < ARRAY_SIZE(versions); i++)
+		r = put_version(to, versions[i], claim, prepared->pod_claim_name, requests,
+			generation, err);
+	json_decref(requests);
+	return r;
+}
+
+/* --- what is there --------------------------------------------------------------------------- */
+
+struct found {
+	struct buf text;
+	char *uid;
+	int64_t generation;
+};
+
+static void found_fini(struct found *f)
+{
+	buf_fini(&f->text);
+	free(f->uid);
+}
+#define cleanup_found __attribute__((cleanup(found_fini)))
+
+/* Reads the first object of a request's file, which is in dir. What is no metadata has no UID. */
+static int find_file(int dir, struct found *ret, struct err *err)
+{
+	const json_t *meta;
+	json_t *first;
+
+	if (tree_read(dir, FILE_NAME, MAX_BYTES, &ret->text, err) < 0)
+		return -1;
+	first = json_loadb(ret->text.data ? ret->text.data : "", ret->text.len,
+		JSON_DISABLE_EOF_CHECK, NULL);
+	meta = json_object_get(first, "metadata");
+	ret->uid = xstrdup_opt(json_string_value(json_object_get(meta, "uid")));
+	ret->generation = json_integer_value(json_object_get(meta, "generation"));
+	json_decref(first);
+	return 0;
+}
+
+/* --- writing --------------------------------------------------------------------------------- */
+
+/* Opens the directory of a request, made as far as it is missing. */
+static int make_request_dir(const struct metadata *m, const struct claim_ref *claim,
+	const char *request, struct err *err)
+{
+	cleanup_free char *name = claim_dir(claim);
+	cleanup_close int dir = open(m->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	cleanup_close int store = -1, of_claim = -1;
+
+	if (dir < 0)
+		return err_errno(err, errno, "plugin directory %s", m->dir);
+	store = tree_make(dir, STORE, 0755, err);
+	if (store < 0)
+		return -1;
+	of_claim = tree_make(store, name, 0755, err);
+	if (of_claim < 0)
+		return -1;
+	return tree_make(of_claim, request, 0755, err);
+}
+
+static int bring_up_to_date(int dir, const struct metadata *m, const struct claim_ref *claim,
+	const struct claim_prepare_result *prepared, const char *request, struct err *err)
+{
+	cleanup_found struct found old = {0};
+	cleanup_buf struct buf text = BUF_INIT;
+	int64_t generation = 1;
+
+	if (find_file(dir, &old, err) < 0)
+		return -1;
+	if (str_equal(old.uid, claim->uid) && old.generation >= 1) {
+		generation = old.generation;
+		if (put_text(&text, m, claim, prepared, request, generation, err) < 0)
+			return -1;
+		if (text.len == old.text.len && memcmp(text.data, old.text.data, text.len) == 0)
+			return 0;
+		text.len = 0;
+		generation++;
+	}
+	if (put_text(&text, m, claim, prepared, request, generation, err) < 0)
+		return -1;
+	return file_write_atomic(dir, FILE_NAME, text.data, text.len, 0644, err);
+}
+
+int metadata_write(const struct metadata *m, const struct claim_ref *claim,
+	const struct claim_prepare_result *prepared, const char *request, struct err *err)
+{
+	cleanup_close int dir = make_request_dir(m, claim, request, err);
+
+	if (dir < 0 || bring_up_to_date(dir, m, claim, prepared, request, err) < 0)
+		return err_wrap(err, "metadata of request %s", request);
+	return 0;
+}
+
+/* --- removing -------------------------------------------------------------------------------- */
+
+/* Whether what is in a claim's directory is the file of a request of somebody else's. */
+static bool is_foreign(int of_claim, const char *entry, const struct claim_ref *claim)
+{
+	cleanup_found struct found f = {0};
+	struct err ignored;
+	cleanup_close int dir = tree_open(of_claim, entry, &ignored);
+
+	return dir >= 0 && find_file(dir, &f, &ignored) == 0 && f.uid &&
+	       strcmp(f.uid, claim->uid) != 0;
+}
+
+static int remove_requests(int of_claim, const struct claim_ref *claim, size_t *ret_kept,
+	struct err *err)
+{
+	struct strlist entries = {0};
+	int r = tree_list(of_claim, &entries, err);
+
+	*ret_kept = 0;
+	for (size_t i = 0; r == 0 && i < entries.n; i++) {
+		if (is_foreign(of_claim, entries.v[i], claim))
+			(*ret_kept)++;
+		else
+			r = tree_remove(of_claim, entries.v[i], err);
+	}
+	strlist_fini(&entries);
+	return r;
+}
+
+static int remove_claim(int store, const struct claim_ref *claim, struct err *err)
+{
+	cleanup_free char *name = claim_dir(claim);
+	cleanup_close int of_claim = tree_open(store, name, err);
+	size_t kept;
+
+	if (of_claim < 0)
+		return err->sys == ENOENT ? 0 : -1;
+	if (remove_requests(of_claim, claim, &kept, err) < 0)
+		return -1;
+	if (kept) {
+		LOG(INFO, FIELDS(F("claim", claim->uid)),
+			"metadata in %s stays: it is that of another claim of the same name", name);
+		return 0;
+	}
+	return tree_remove(store, name, err);
+}
+
+int metadata_remove(const struct metadata *m, const struct claim_ref *claim, struct err *err)
+{
+	cleanup_free char *path = xasprintf("%s/" STORE, m->dir);
+	cleanup_close int store = tree_open(AT_FDCWD, path, err);
+
+	if (store < 0)
+		return err->sys == ENOENT ? 0 : -1;
+	if (remove_claim(store, claim, err) < 0)
+		return err_wrap(err, "metadata of the claim");
+	return 0;
+}

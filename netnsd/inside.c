@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Entering a namespace.
+ *
+ * setns(2) moves one thread, and moving back is a thing that an error path can forget; so it is
+ * always a child that goes in, does one thing and ends. The child is a copy of this small process,
+ * without exec: it has the system call filter, the capabilities and nothing more. The process has
+ * one thread, so the copy may use the C library as it likes.
+ *
+ * Child and parent share a pair of sockets. The child's answer is one message, a struct err, whose
+ * kind is ERR_NONE when it succeeded, and perhaps a descriptor. A child that dies without an answer
+ * closes its end; one that hangs in the kernel is killed when time is up and reaped when it can
+ * be, since even SIGKILL waits for a lock that the kernel holds.
+ *
+ * /proc/sys/net shows what the opening process' namespace has, below a directory that may have been
+ * opened anywhere (proc_sys_lookup(), fs/proc/proc_sysctl.c): hence the directory is opened once, at
+ * start, and no path that a peer had a hand in can leave it (openat2(2)).
+ */
+#include "netnsd/inside.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/netlink.h>
+#include <linux/openat2.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "common/util.h"
+
+/* --- the parent's and the child's end ------------------------------------------------------- */
+
+union fd_message {
+	char bytes[CMSG_SPACE(sizeof(int))];
+	struct cmsghdr head;
+};
+
+/* fd may be -1. What cannot be sent is seen as a child that died. */
+static void send_answer(int to, const struct err *answer, int fd)
+{
+	struct err copy = *answer;
+	struct iovec iov = {&copy, sizeof(copy)};
+	union fd_message control = {0};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (fd >= 0) {
+		control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+			.cmsg_type = SCM_RIGHTS,
+			.cmsg_len = CMSG_LEN(sizeof(fd))};
+		memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
+		msg.msg_control = control.bytes;
+		msg.msg_controllen = sizeof(control.bytes);
+	}
+	(void)sendmsg(to, &msg, MSG_NOSIGNAL);
+}
+
+/* Whether an answer is there in time. */
+static bool wait_for_answer(int from)
+{
+	const uint64_t end = now_ms() + INSIDE_DEADLINE_MS;
+	struct pollfd p = {.fd = from, .events = POLLIN};
+
+	for (uint64_t now = now_ms(); now < end; now = now_ms())
+		if (poll(&p, 1, (int)(end - now)) > 0)
+			return true;
+	return false;
+}
+
+/* 0 and *ret_fd, -1 if there was none; or the child's failure, or that it has none to tell. */
+static int receive_answer(int from, int *ret_fd, struct err *err)
+{
+	struct iovec iov = {err, sizeof(*err)};
+	union fd_message control = {0};
+	struct msghdr msg = {.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control.bytes,
+		.msg_controllen = sizeof(control.bytes)};
+	ssize_t n = recvmsg(from, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+
+	*ret_fd = -1;
+	if (n != sizeof(*err))
+		return err_set(err, ERR_INTERNAL, "the child in the namespace died");
+	if (CMSG_FIRSTHDR(&msg))
+		memcpy(ret_fd, CMSG_DATA(&control.head), sizeof(*ret_fd));
+	return err->kind == ERR_NONE ? 0 : -1;
+}
+
+/* One that answered ends at once; one that was killed maybe later, and then this is called for the
+ * next operation's child. */
+static void reap(pid_t pid, bool answered)
+{
+	if (!answered)
+		(void)kill(pid, SIGKILL);
+	while (waitpid(pid, NULL, answered ? 0 : WNOHANG) < 0 && errno == EINTR)
+		;
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+}
+
+/* --- going in -------------------------------------------------------------------------------- */
+
+/* Runs in the child, inside. Fills err on failure; a descriptor in *ret_fd goes to the parent. */
+typedef int inside_fn(const void *job, int *ret_fd, struct err *err);
+
+__attribute__((noreturn)) static void child(
+	int netns_fd, int to, pid_t parent, inside_fn *fn, const void *job)
+{
+	struct err err = ERR_INIT;
+	int fd = -1;
+
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+		_exit(1);
+	if (setns(netns_fd, CLONE_NEWNET) < 0)
+		(void)err_errno(&err, errno, "entering the namespace");
+	else if (fn(job, &fd, &err) == 0)
+		err_clear(&err);
+	send_answer(to, &err, fd);
+	_exit(0);
+}
+
+static int run_inside(
+	int netns_fd, inside_fn *fn, const void *job, int *ret_fd, struct err *err)
+{
+	const pid_t self = getpid();
+	bool answered;
+	int pair[2], rc;
+	pid_t pid;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_errno(err, errno, "socketpair");
+	pid = fork();
+	if (pid == 0)
+		child(netns_fd, pair[1], self, fn, job);
+	close_fd(&pair[1]);
+	if (pid < 0) {
+		close_fd(&pair[0]);
+		return err_errno(err, errno, "fork");
+	}
+	answered = wait_for_answer(pair[0]);
+	if (answered)
+		rc = receive_answer(pair[0], ret_fd, err);
+	else
+		rc = err_set(err, ERR_DEADLINE, "not done in the namespace within %d ms",
+			INSIDE_DEADLINE_MS);
+	reap(pid, answered);
+	close_fd(&pair[0]);
+	return rc;
+}
+
+/* --- sockets --------------------------------------------------------------------------------- */
+
+/* Bound, so that its port is one of that namespace and not left to whoever sends first. */
+static int open_socket(const void *job, int *ret_fd, struct err *err)
+{
+	const struct sockaddr_nl any = {.nl_family = AF_NETLINK};
+	const int *protocol = job;
+	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, *protocol);
+
+	if (fd < 0 || bind(fd, (const struct sockaddr *)&any, sizeof(any)) < 0)
+		return err_errno(err, errno, "opening a netlink socket in the namespace");
+	*ret_fd = fd;
+	return 0;
+}
+
+int inside_open_socket(int netns_fd, int protocol, struct err *err)
+{
+	int fd;
+
+	if (run_inside(netns_fd, open_socket, &protocol, &fd, err) < 0)
+		return -1;
+	return fd;
+}
+
+/* --- sysctls --------------------------------------------------------------------------------- */
+
+struct sysctl_job {
+	int dir_fd;
+	const struct netns_sysctl *sysctls;
+};
+
+static int open_setting(const struct sysctl_job *job, const struct sysctl_setting *s, int flags,
+	struct err *err)
+{
+	struct open_how how = {
+		.flags = (unsigned)flags | O_CLOEXEC,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+	};
+	char path[PATH_MAX];
+	int prefix, n;
+	long fd;
+
+	prefix = snprintf(path, sizeof(path), "%s/conf/%s/", s->family, job->sysctls->if_name);
+	n = snprintf(path + prefix, sizeof(path) - (size_t)prefix, "%s", s->leaf);
+	if (n < 0 || n >= (int)sizeof(path) - prefix)
+		return err_set(err, ERR_INVALID, "its name is too long");
+	/* the interface is one element of the path whatever dots it has; those of the leaf part */
+	for (char *c = path + prefix; *c; c++)
+		if (*c == '.')
+			*c = '/';
+	fd = syscall(SYS_openat2, job->dir_fd, path, &how, sizeof(how));
+	if (fd < 0)
+		return err_errno(err, errno, "opening it");
+	return (int)fd;
+}
+
+#define SPACE " \t\r\n"
+
+static bool equal_trimmed(const char *a, const char *b)
+{
+	size_t a_len, b_len;
+
+	a += strspn(a, SPACE);
+	b += strspn(b, SPACE);
+	a_len = strlen(a);
+	b_len = strlen(b);
+	while (a_len && strchr(SPACE, a[a_len - 1]))
+		a_len--;
+	while (b_len && strchr(SPACE, b[b_len - 1]))
+		b_len--;
+	return a_len == b_len && memcmp(a, b, a_len) == 0;
+}
+
+/* 1 if it has the value already. */
+static int compare(
+	const struct sysctl_job *job, const struct sysctl_setting *s, struct err *err)
+{
+	cleanup_close int fd = open_setting(job, s, O_RDONLY, err);
+	char value[REC_MAX_TEXT + 1]; /* a longer one is another than a request could hold */
+	ssize_t n;
+
+	if (fd < 0)
+		return -1;
+	n = read(fd, value, sizeof(value) - 1);
+	if (n < 0)
+		return err_errno(err, errno, "reading it");
+	value[n] = '\0';
+	return equal_trimmed(value, s->value);
+}
+
+static int write_setting(
+	const struct sysctl_job *job, const struct sysctl_setting *s, struct err *err)
+{
+	cleanup_close int fd = -1;
+	int rc = compare(job, s, err);
+
+	if (rc != 0)
+		return rc < 0 ? -1 : 0;
+	fd = open_setting(job, s, O_WRONLY, err);
+	if (fd < 0)
+		return -1;
+	if (write(fd, s->value, strlen(s->value)) < 0)
+		return err_errno(err, errno, "writing it");
+	return 0;
+}
+
+static int write_sysctls(const void *arg, int *ret_fd UNUSED, struct err *err)
+{
+	const struct sysctl_job *job = arg;
+
+	for (size_t i = 0; i < job->sysctls->settings.n; i++) {
+		const struct sysctl_setting *s = &job->sysctls->settings.v[i];
+
+		if (write_setting(job, s, err) < 0)
+			return err_wrap(err, "net.%s.conf.%s.%s = \"%s\"", s->family,
+				job->sysctls->if_name, s->leaf, s->value);
+	}
+	return 0;
+}
+
+int inside_write_sysctls(
+	int netns_fd, int dir_fd, const struct netns_sysctl *sysctls, struct err *err)
+{
+	const struct sysctl_job job = {.dir_fd = dir_fd, .sysctls = sysctls};
+	int none;
+
+	return run_inside(netns_fd, write_sysctls, &job, &none, err);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * What is done inside a network namespace, each by a child that enters it and ends.
+ *
+ * Both functions block until the child is done, at most INSIDE_DEADLINE_MS. netns_fd is borrowed,
+ * and known to be a network namespace other than ours.
+ */
+
+#include "common/api.h"
+#include "common/err.h"
+
+/* Below the deadline of the methods (api.c), so that the caller is told what happened. */
+#define INSIDE_DEADLINE_MS 1200
+
+/* A netlink socket of this protocol, bound, CLOEXEC. The descriptor, or -1. */
+int inside_open_socket(int netns_fd, int protocol, struct err *err);
+
+/* Writes the settings in their order, those that have another value already; stops at the first
+ * failure, whose message names the setting. dir_fd is procfs' sys/net. */
+int inside_write_sysctls(
+	int netns_fd, int dir_fd, const struct netns_sysctl *sysctls, struct err *err);

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The conversation with statd.
+ *
+ * On each new connection we say hello and are told the driver's name, which is the plugin's. statd
+ * is ready when both its tables are initialised: it says so in its answer, or by front.ready later.
+ * Until then nobody can know which pods have devices, so no call about a pod is made, and the
+ * runtime is not even connected to: a plugin that is there but cannot answer is worse than none.
+ */
+#include "nrihookd/rpc.h"
+
+#include "common/log.h"
+#include "common/privileges.h"
+#include "common/util.h"
+
+struct rpc_conn *hook_rpc_conn(const struct hook_rpc *rpc)
+{
+	return rpc->ready ? rpc_client_conn(rpc->client) : NULL;
+}
+
+const char *hook_rpc_missing(const struct hook_rpc *rpc)
+{
+	return rpc->greeted ? "statd is not ready yet" : "statd is not running";
+}
+
+static void send_state(const struct hook_rpc *rpc)
+{
+	const struct front_state state = {.state = rpc->state, .detail = rpc->detail};
+
+	if (rpc->greeted && rpc->state)
+		rpc_notify(rpc_client_conn(rpc->client), API_FRONT_STATE, &state);
+}
+
+void hook_rpc_tell(struct hook_rpc *rpc, const char *state, const char *detail)
+{
+	free(rpc->state);
+	free(rpc->detail);
+	rpc->state = xstrdup(state);
+	rpc->detail = xstrdup(detail);
+	send_state(rpc);
+}
+
+static void become_ready(struct hook_rpc *rpc)
+{
+	LOG(INFO, NO_FIELDS, "statd is ready");
+	rpc->ready = true;
+	rpc->on_ready(rpc->ctx);
+}
+
+static void on_front_ready(
+	void *ctx, struct rpc_call *call UNUSED, const void *request UNUSED, int *fds UNUSED)
+{
+	struct hook_rpc *rpc = ctx;
+
+	if (rpc->greeted && !rpc->ready)
+		become_ready(rpc);
+}
+
+static void on_hello(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
+{
+	const struct front_hello_result *settings = result;
+	struct hook_rpc *rpc = ctx;
+
+	if (!rpc->client)
+		return; /* closing */
+	if (err) {
+		struct rpc_conn *conn = rpc_client_conn(rpc->client);
+
+		/* what statd refuses today it refuses until it is another statd; only silence may
+		 * be cured by a new connection */
+		LOG(ERROR, FIELDS(F("err", err->message)), "statd does not greet back");
+		if (conn && err->kind == ERR_DEADLINE)
+			rpc_conn_close(conn, err->message);
+		return;
+	}
+	free(rpc->driver_name);
+	rpc->driver_name = xstrdup(settings->driver_name);
+	rpc->greeted = true;
+	send_state(rpc);
+	if (settings->ready.v)
+		become_ready(rpc);
+}
+
+static void on_open(void *ctx, struct rpc_conn *conn)
+{
+	static char role[] = "nrihookd", version[] = NETCLAIM_VERSION;
+	const struct front_hello hello = {.role = role, .version = version};
+	struct hook_rpc *rpc = ctx;
+
+	(void)rpc_start(rpc->loop, conn, API_FRONT_HELLO, &hello, NULL, 0, on_hello, rpc);
+}
+
+static void on_close(void *ctx, struct rpc_conn *conn UNUSED, const char *reason)
+{
+	struct hook_rpc *rpc = ctx;
+
+	LOG(WARN, FIELDS(F("err", reason)), "lost statd; trying until it is back");
+	rpc->greeted = rpc->ready = false;
+}
+
+static const struct rpc_service services[] = {{API_FRONT_READY, on_front_ready}};
+
+int hook_rpc_init(struct hook_rpc *rpc, uv_loop_t *loop, const char *runtime_dir,
+	const char *statd_user, void (*on_ready)(void *ctx), void *ctx, struct err *err)
+{
+	struct identity statd = {0};
+
+	if (statd_user && identity_parse(statd_user, &statd, err) < 0)
+		return err_wrap(err, "--statd-user");
+	*rpc = (struct hook_rpc){
+		.loop = loop,
+		.on_ready = on_ready,
+		.ctx = ctx,
+		.statd_uid = statd.uid,
+		.def =
+			{
+				.name = "statd",
+				.services = services,
+				.n_services = ARRAY_SIZE(services),
+				.uids = &rpc->statd_uid,
+				.n_uids = statd_user ? 1 : 0,
+				.events = {.on_open = on_open, .on_close = on_close},
+			},
+	};
+	rpc->path = xasprintf("%s/front.sock", runtime_dir);
+	return 0;
+}
+
+void hook_rpc_start(struct hook_rpc *rpc)
+{
+	rpc->client = rpc_client_new(rpc->loop, rpc->path, &rpc->def, rpc);
+}
+
+void hook_rpc_close(struct hook_rpc *rpc)
+{
+	rpc_client_free(take_ptr(rpc->client));
+	free(take_ptr(rpc->path));
+	free(take_ptr(rpc->driver_name));
+	free(take_ptr(rpc->state));
+	free(take_ptr(rpc->detail));
+}

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The very dmgr-dummy, in a network namespace that is the host to it, led by a statd on
+python3-msgpack."""
+import os
+import pathlib
+import queue
+import socket
+
+import pytest
+
+import mprpc
+from netns import Netns
+from procs import STRETCH
+
+pytestmark = pytest.mark.needs_root
+
+UID, UID2 = "11111111-2222-3333-4444-555555555555", "66666666-7777-8888-9999-000000000000"
+SANDBOX = "5a5a5a"
+CAP_NET_ADMIN = 12
+
+
+def state(name):
+    return {"Name": name, "HWAddr": None, "MTU": 0, "Flags": 0}
+
+
+def device(name="dummy0", **changes):
+    return {"name": name, "ifName": name, "kernelIfName": name, "state": state(name),
+            "attributes": {"ifName": {"string": name}, "kernelIfName": {"string": name}}, **changes}
+
+
+def alloc(name="dummy0", uid=UID, **changes):
+    return {"device": device(name), "claimUID": uid, **changes}
+
+
+def attachment(name="dummy0", uid=UID, if_name="net1"):
+    return {"allocation": alloc(name, uid), "ifName": if_name, "sandboxID": SANDBOX}
+
+
+class Statd:
+    """What a manager sees of statd."""
+
+    def __init__(self, rundir):
+        self.rundir = rundir
+        self.config = {"enabled": True, "count": 3}
+        self.hellos, self.inventories = queue.Queue(), queue.Queue()
+        self.server = None
+
+    def start(self):
+        self.server = mprpc.Server(self.rundir / "manager.sock", {
+            "manager.hello": self._hello,
+            "manager.devices": lambda peer, params, fds: self.inventories.put(params["devices"]),
+        }).start()
+
+    def _hello(self, peer, params, fds):
+        self.hellos.put(params)
+        return {"config": self.config}
+
+    def stop(self):
+        self.server.stop()
+
+    def call(self, method, params, fds=()):
+        return self.server.wait_peer().call(method, params, fds)
+
+    def refused(self, code, method, params, fds=()):
+        with pytest.raises(mprpc.Error) as e:
+            self.call(method, params, fds)
+        assert e.value.code == code, e.value
+        return e.value.message
+
+    def next_hello(self):
+        return self.hellos.get(timeout=10 * STRETCH)
+
+    def next_inventory(self):
+        return self.inventories.get(timeout=10 * STRETCH)
+
+    def restore(self, *allocations):
+        return self.call("device.restore", {"allocations": list(allocations)})["verdicts"]
+
+    def attach(self, pod, **kw):
+        with socket.socket(fileno=pod.open_socket()) as sock:
+            return self.call("device.attach", attachment(**kw), [pod.fd, sock.fileno()])
+
+    def detach(self, pod, **kw):
+        with socket.socket(fileno=pod.open_socket()) as sock:
+            return self.call("device.detach", attachment(**kw), [pod.fd, sock.fileno()])
+
+
+@pytest.fixture
+def statd(rundir):
+    s = Statd(rundir)
+    s.start()
+    yield s
+    s.stop()
+
+
+@pytest.fixture
+def host():
+    with Netns() as netns:
+        yield netns
+
+
+@pytest.fixture
+def pod():
+    with Netns() as netns:
+        netns.ip("link add eth0 type veth peer name peer")
+        yield netns
+
+
+@pytest.fixture
+def start(procs, rundir, host):
+    def start_manager():
+        return procs.start(*host.inside(procs.build / "dmgr-dummy", "--runtime-dir", rundir), name="dmgr-dummy")
+    return start_manager
+
+
+@pytest.fixture
+def manager(statd, start):
+    """One that serves."""
+    process = start()
+    statd.next_hello()
+    assert statd.restore() == []
+    statd.next_inventory()
+    return process
+
+
+# --- what every manager does
+
+def test_it_greets_restores_and_publishes(statd, start):
+    process = start()
+    version = (pathlib.Path(__file__).parents[2] / "VERSION").read_text().strip()
+    assert statd.next_hello() == {"type": "dummy", "version": version}
+    gone = alloc("dummy7")  # no longer in the inventory, and yet somebody has it
+    wrong = alloc("dummy1", device=device("dummy1", state=state("dummy2")))
+    assert statd.inventories.empty()
+    verdicts = statd.restore(alloc(), gone, wrong)
+    assert verdicts[0]["device"] == device() and not verdicts[0].get("error")
+    assert verdicts[1]["device"] == device("dummy7")
+    assert not verdicts[2].get("device") and "state.Name is not 'dummy1'" in verdicts[2]["error"]
+    assert statd.next_inventory() == [device("dummy0"), device("dummy1"), device("dummy2")]
+    process.wait_log("serving 3 devices")
+
+
+def test_no_devices_are_published_too(statd, start):
+    statd.config = {"enabled": True}
+    start()
+    statd.next_hello()
+    statd.restore()
+    assert statd.next_inventory() == []
+
+
+@pytest.mark.parametrize("count,why", [
+    (-1, "dummy device count must not be negative: -1"),
+    (1025, "dummy device count must be at most 1024: 1025"),
+    ("3", "count"),
+])
+def test_wrong_configuration_is_told_to_statd_and_tried_again(statd, start, count, why):
+    statd.config = {"count": count}
+    process = start()
+    statd.next_hello()
+    assert why in statd.refused("invalid", "device.restore", {"allocations": []})
+    assert why in statd.refused("invalid", "device.setup", alloc())
+    process.wait_log("cannot serve")
+    statd.config = {"count": 1}
+    statd.next_hello()
+    statd.restore()
+    assert statd.next_inventory() == [device()]
+
+
+def test_nothing_is_served_before_the_restore(statd, start):
+    start()
+    statd.next_hello()
+    assert "device.restore comes first" in statd.refused("unavailable", "device.free", alloc()).replace(
+        "hello and device.restore come first", "device.restore comes first")
+
+
+def test_statd_may_come_back(statd, manager):
+    statd.stop()
+    manager.wait_log("statd is gone")
+    statd.config = {"count": 1}
+    statd.start()
+    statd.next_hello()
+    statd.restore(alloc())
+    assert statd.next_inventory() == [device()]
+
+
+def test_privileges_are_those_of_the_table(manager):
+    lines = pathlib.Path(f"/proc/{manager.pid}/status").read_text().splitlines()
+    s = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    assert int(s["CapEff"], 16) == int(s["CapPrm"], 16) == 1 << CAP_NET_ADMIN
+    assert int(s["CapInh"], 16) == int(s["CapAmb"], 16) == 0
+    assert s["NoNewPrivs"] == "1"
+
+
+def test_descriptors_are_checked(statd, manager, host, pod):
+    with Netns() as other:
+        sockets = {name: socket.socket(fileno=netns.open_socket())
+                   for name, netns in (("pod", pod), ("other", other), ("host", host))}
+        null = os.open("/dev/null", os.O_RDONLY)
+        rtnl = {name: sock.fileno() for name, sock in sockets.items()}
+        for fds, why in (
+                ([null, rtnl["pod"]], "not a namespace"),
+                ([host.fd, rtnl["host"]], "host's own"),
+                ([pod.fd, null], "not a raw netlink socket"),
+                ([pod.fd, rtnl["other"]], "another namespace"),
+                ([pod.fd, rtnl["host"]], "another namespace")):
+            for method in ("device.attach", "device.detach"):
+                assert why in statd.refused("invalid", method, attachment(), fds)
+        assert "host's own" in statd.refused("invalid", "device.check", {"names": ["net1"]}, [rtnl["host"]])
+        os.close(null)
+        for sock in sockets.values():
+            sock.close()
+
+
+# --- the dummy manager's own
+
+def test_taken_names_are_a_collision(statd, manager, pod):
+    pod.ip("link property add dev eth0 altname alt0")
+    with socket.socket(fileno=pod.open_socket()) as sock:
+        statd.call("device.check", {"names": ["net1", "net2"]}, [sock.fileno()])
+        for name in ("eth0", "alt0"):
+            assert statd.refused("conflict", "device.check", {"names": ["net1", name]}, [sock.fileno()]) == (
+                f'interface name collision: "{name}" already exists in pod namespace (possibly from CNI)')
+
+
+def test_only_its_own_devices_are_set_up(statd, manager, host):
+    assert "not in the inventory" in statd.refused("not_found", "device.setup", alloc("dummy3"))
+    assert "'eth0' is not a dummy device" in statd.refused("invalid", "device.recover", alloc("eth0"))
+    assert "'eth0' is not a dummy device" in statd.refused("invalid", "device.free", alloc("eth0"))
+    assert "'dummy01' is not a dummy device" in statd.refused("invalid", "device.free", alloc("dummy01"))
+
+
+def test_vlan_is_refused_before_anything_is_touched(statd, manager, host):
+    for vlan in (0, 7):
+        assert statd.refused("invalid", "device.setup", alloc(config={"vlan": vlan})).startswith("vlan: ")
+    assert "dummy0" not in host.links()
+
+
+def test_missing_link_is_not_found(statd, manager, pod):
+    with socket.socket(fileno=pod.open_socket()) as sock:
+        statd.refused("not_found", "device.attach", attachment(), [pod.fd, sock.fileno()])
+    assert statd.detach(pod) == {}
+    assert statd.call("device.free", alloc()) == {}
+
+
+def test_link_of_another_kind_is_not_freed(statd, manager, host):
+    host.ip("link add dummy0 type veth peer name peer")
+    assert statd.refused("conflict", "device.free", alloc()) == "interface is not a dummy device: dummy0"
+    assert "dummy0" in host.links()
+
+
+def test_alternative_name_of_another_link_is_a_conflict(statd, manager, host):
+    host.ip("link add eth7 type veth peer name peer")
+    host.ip("link property add dev eth7 altname dummy0")
+    assert "alternative name of link 'eth7'" in statd.refused("conflict", "device.setup", alloc())
+    assert statd.call("device.free", alloc()) == {}
+    assert "eth7" in host.links()
+
+
+@pytest.mark.needs_dummy
+def test_a_claims_life(statd, manager, host, pod):
+    assert statd.call("device.setup", alloc())["device"] == device()
+    link = host.links()["dummy0"]
+    assert link["linkinfo"]["info_kind"] == "dummy" and link["ifalias"] == f"netclaim:{UID}:dummy0"
+    assert statd.call("device.setup", alloc())["device"] == device(), "a second time"
+    assert host.links()["dummy0"]["ifindex"] == link["ifindex"]
+    assert statd.attach(pod) == {"ifName": "net1", "wasThere": False}
+    assert "UP" in pod.links()["net1"]["flags"] and "dummy0" not in host.links()
+    assert statd.attach(pod) == {"ifName": "net1", "wasThere": True}
+    statd.detach(pod)
+    assert "net1" not in pod.links() and "dummy0" not in host.links()
+    statd.detach(pod)
+    statd.call("device.free", alloc())
+
+
+@pytest.mark.needs_dummy
+def test_it_dies_with_the_pod_and_is_recovered(statd, manager, host):
+    statd.call("device.setup", alloc())
+    with Netns() as pod:
+        statd.attach(pod)
+    with Netns() as pod:
+        with socket.socket(fileno=pod.open_socket()) as sock:
+            statd.refused("not_found", "device.attach", attachment(), [pod.fd, sock.fileno()])
+        assert statd.call("device.recover", alloc())["device"] == device()
+        statd.attach(pod)
+        assert "net1" in pod.links()
+
+
+@pytest.mark.needs_dummy
+def test_free_deletes_only_the_claims_own_link(statd, manager, host):
+    statd.call("device.setup", alloc())
+    statd.call("device.free", alloc(uid=UID2))
+    assert "dummy0" in host.links()
+    message = statd.refused("conflict", "device.setup", alloc(uid=UID2))
+    assert UID in message and "belongs to another claim" in message
+    statd.call("device.free", alloc())
+    assert "dummy0" not in host.links()
+    statd.call("device.setup", alloc(uid=UID2))
+
+
+@pytest.mark.needs_dummy
+def test_what_is_in_the_way_is_adopted_or_replaced(statd, manager, host):
+    host.ip("link add dummy0 type dummy")
+    host.ip("link add dummy1 type veth peer name peer")
+    before = host.links()
+    statd.call("device.setup", alloc())
+    statd.call("device.setup", alloc("dummy1"))
+    after = host.links()
+    assert after["dummy0"]["ifindex"] == before["dummy0"]["ifindex"]
+    assert after["dummy1"]["linkinfo"]["info_kind"] == "dummy"
+    assert after["dummy1"]["ifalias"] == f"netclaim:{UID}:dummy1"
+
+
+@pytest.mark.needs_dummy
+def test_taken_name_in_the_pod_leaves_the_link_on_the_host(statd, manager, host, pod):
+    statd.call("device.setup", alloc())
+    with socket.socket(fileno=pod.open_socket()) as sock:
+        statd.refused("conflict", "device.attach", attachment(if_name="eth0"), [pod.fd, sock.fileno()])
+    assert "dummy0" in host.links() and set(pod.links()) == {"lo", "eth0", "peer"}
+    statd.attach(pod)
+
+
+@pytest.mark.needs_dummy
+def test_killed_manager_goes_on_where_it_was(statd, manager, start, host, pod):
+    statd.call("device.setup", alloc())
+    statd.attach(pod)
+    manager.kill()
+    start()
+    statd.next_hello()
+    statd.hellos.queue.clear()
+    assert statd.restore(alloc())[0]["device"] == device()
+    statd.next_inventory()
+    assert statd.attach(pod) == {"ifName": "net1", "wasThere": True}
+    statd.detach(pod)
+    assert "net1" not in pod.links()

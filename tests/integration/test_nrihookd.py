@@ -1,0 +1,836 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The very nrihookd, between a runtime with the habits of containerd and a statd on python3-msgpack."""
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+import mprpc
+import nri_wire
+import pbmini as pb
+from fake_runtime import Runtime, pod
+from nri_wire import REMOVE, RUN, STOP
+from procs import STRETCH, wait_for
+
+pytestmark = pytest.mark.needs_root
+
+DRIVER = "networkdriver.cilium.io"
+BUDGET = 2.0 * STRETCH  # seconds, as runtimes give
+STYLES = ("0.6", "0.8", "0.12")
+
+# google.rpc.Code
+FAILED_PRECONDITION, INTERNAL, UNAVAILABLE = 9, 13, 14
+
+
+def sandbox_id(ident):
+    return ident.ljust(64, "0")
+
+
+class Statd:
+    """What nrihookd sees of statd. attach and detach may be replaced by a test; wanted are the pods
+    (by UID) that have devices."""
+
+    def __init__(self, rundir):
+        self.settings = {"driverName": DRIVER, "nodeName": "n", "retryIntervalMs": 100,
+                         "registrationTimeoutMs": 5000, "maxAttempts": 3, "ready": True}
+        self.wanted = set()
+        self.attached = set()  # sandbox ids
+        self.attach = lambda params: {"devices": 1}
+        self.detach = lambda params: {}
+        self.calls = []  # (method, sandbox id), in the order of arrival
+        self.attaches = []  # parameters, with the inode of the namespace that came along
+        self.syncs = []  # lists of (pod UID, sandbox id)
+        self.states = []
+        self.hellos = []
+        self.busy = self.busiest = 0
+        self._lock = threading.Lock()
+        self.server = mprpc.Server(rundir / "front.sock", {
+            "front.hello": self._hello,
+            "front.state": lambda peer, params, fds: self.states.append(params),
+            "pod.attach": self._attach,
+            "pod.detach": self._detach,
+            "pod.sync": self._sync,
+        })
+
+    def _hello(self, peer, params, fds):
+        self.hellos.append(params)
+        return self.settings
+
+    def _attach(self, peer, params, fds):
+        inode = os.fstat(fds[0]).st_ino
+        os.close(fds[0])
+        with self._lock:
+            self.calls.append(("attach", params["sandboxID"]))
+            self.attaches.append({**params, "inode": inode})
+            self.busy += 1
+            self.busiest = max(self.busiest, self.busy)
+        try:
+            result = self.attach(params)
+        finally:
+            with self._lock:
+                self.busy -= 1
+        self.attached.add(params["sandboxID"])
+        return result
+
+    def _detach(self, peer, params, fds):
+        self.calls.append(("detach", params["sandboxID"]))
+        self.attached.discard(params["sandboxID"])
+        return self.detach(params)
+
+    def _sync(self, peer, params, fds):
+        listed = [(ref["podUID"], ref["sandboxID"]) for ref in params.get("pods", [])]
+        self.syncs.append(listed)
+        return {"sandboxIDs": [ident for uid, ident in listed
+                               if uid in self.wanted and ident not in self.attached]}
+
+    def start(self):
+        self.server.start()
+        return self
+
+    def stop(self):
+        """As its end: what it knew of attached sandboxes is gone with it."""
+        self.server.stop()
+        self.attached.clear()
+
+    def ready(self):
+        self.server.wait_peer().notify("front.ready")
+
+    def wait_calls(self, *calls):
+        """Waits until these, in this order, are all calls so far."""
+        expected = [(method, sandbox_id(ident)) for method, ident in calls]
+        wait_for(lambda: len(self.calls) >= len(expected), what=f"{calls} at statd")
+        assert self.calls == expected
+
+    def wait_syncs(self, count):
+        wait_for(lambda: len(self.syncs) >= count, what=f"{count} pod.sync")
+        return {ident.rstrip("0") for _, ident in self.syncs[-1]}
+
+    def wait_state(self, state):
+        return wait_for(lambda: [s for s in self.states[-1:] if s["state"] == state],
+                        what=f"state {state}")[0]
+
+
+class Held:
+    """A handler that answers when it is told to."""
+
+    def __init__(self, result):
+        self.result = result
+        self.go = threading.Event()
+
+    def __call__(self, params):
+        self.go.wait(30 * STRETCH)
+        return self.result
+
+
+class Refusing:
+    """A handler that fails, the first few times or always."""
+
+    def __init__(self, code, message="it will not go", times=None):
+        self.error = mprpc.Error(code, message)
+        self.times = times
+
+    def __call__(self, params):
+        if self.times == 0:
+            return {"devices": 1}
+        if self.times:
+            self.times -= 1
+        raise self.error
+
+
+class Namespaces:
+    """Network namespaces, pinned as runtimes do."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        directory.mkdir()
+
+    def make(self, name):
+        path = self.directory / name
+        path.touch()
+        subprocess.run(["unshare", f"--net={path}", "true"], check=True)
+        return path
+
+    def pin_own(self, name):
+        path = self.directory / name
+        path.touch()
+        subprocess.run(["mount", "--bind", "/proc/self/ns/net", path], check=True)
+        return path
+
+    def remove(self, path):
+        subprocess.run(["umount", path], check=True)
+        path.unlink()
+
+    def finish(self):
+        for path in self.directory.iterdir():
+            subprocess.run(["umount", path], check=False, stderr=subprocess.DEVNULL)
+
+
+class Node:
+    """One node: directories, statd, nrihookd, runtime."""
+
+    def __init__(self, rundir, procs):
+        self.dir = rundir
+        self.procs = procs
+        self.nri_socket = rundir / "nri.sock"
+        self.netns = Namespaces(rundir / "netns")
+        self.statd = Statd(rundir)
+        self.runtime = Runtime(self.nri_socket, timeout=BUDGET)
+        self.process = None
+        self.serving = False
+
+    def serve(self):
+        self.statd.start()
+        self.serving = True
+
+    def start(self, *args):
+        """statd and nrihookd."""
+        if not self.serving:
+            self.serve()
+        self.process = self.procs.start("nrihookd", "--runtime-dir", self.dir, "--nri-socket",
+                                        self.nri_socket, "--log-level", "debug", *args)
+        return self.process
+
+    def registered(self, style="0.8", pods=(), **configure):
+        """All of them, registered with a runtime of this style that has these pods."""
+        self.runtime.style = style
+        self.runtime.listen()
+        self.start()
+        return self.again(pods, **configure)
+
+    def again(self, pods=(), **configure):
+        """The next registration."""
+        syncs = len(self.statd.syncs)
+        plugin = self.runtime.accept(**configure).synchronize(pods)
+        self.statd.wait_syncs(syncs + 1)
+        return plugin
+
+    def stop_statd(self):
+        self.statd.stop()
+        self.serving = False
+
+    def open_namespaces(self):
+        """How many the process has open: its own, to compare with, and no pod's."""
+        targets = []
+        for fd in pathlib.Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                targets.append(os.readlink(fd))
+        return len([target for target in targets if target.startswith("net:")])
+
+    def finish(self):
+        self.runtime.stop()
+        if self.serving:
+            self.statd.stop()
+        self.netns.finish()
+
+
+@pytest.fixture
+def node(rundir, procs):
+    n = Node(rundir, procs)
+    yield n
+    if n.process and n.process.running():
+        assert n.open_namespaces() == 1
+    n.finish()
+
+
+# --- the life of a pod
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_pod(node, style):
+    path = node.netns.make("cni-1")
+    plugin = node.registered(style)
+    assert plugin.identity == {"plugin_name": DRIVER, "plugin_idx": "00"}
+    assert plugin.events == 0x7
+
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    [attach] = node.statd.attaches
+    assert attach == {"podUID": "uid-a", "sandboxID": sandbox_id("a"), "podName": "pod-a",
+                      "podNamespace": "default", "inode": os.stat(path).st_ino}
+    # what containerd 1.7 tells of a sandbox that stops
+    assert plugin.event(STOP, pod("a", pid=0)) == (0, "")
+    assert plugin.event(REMOVE, pod("a", pid=0)) == (0, "")
+    node.statd.wait_calls(("attach", "a"), ("detach", "a"), ("detach", "a"))
+    assert node.statd.wait_state("registered")["detail"] == "containerd 2.1.9"
+    assert node.statd.hellos[0]["role"] == "nrihookd"
+
+
+def test_metadata_and_gaps_in_streams(node):
+    path = node.netns.make("cni-1")
+    node.runtime.metadata = True
+    plugin = node.registered()
+    plugin.skip_stream()
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    plugin.skip_stream()
+    plugin.skip_stream()
+    assert plugin.event(STOP, pod("a", path)) == (0, "")
+
+
+def test_annotations_of_400_kilobytes(node):
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    annotations = {f"key-{i}": "x" * 4000 for i in range(100)}
+    assert plugin.event(RUN, pod("a", path, annotations=annotations)) == (0, "")
+    node.statd.wait_calls(("attach", "a"))
+
+
+def test_pod_on_the_hosts_network(node):
+    plugin = node.registered()
+    for told in (pod("a"), pod("b", netns="")):
+        for event in (RUN, STOP, REMOVE):
+            assert plugin.event(event, told) == (0, "")
+    # also when it is known from the list only
+    plugin.close()
+    plugin = node.again([pod("c")])
+    assert plugin.event(STOP, pod("c")) == (0, "")
+    node.statd.wait_calls()
+    assert node.statd.syncs == [[], []]
+
+
+def test_pod_that_is_not_of_kubernetes(node):
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    for uid in ("a/b", "x" * 64, "ü"):
+        assert plugin.event(RUN, pod("a", path, uid=uid)) == (0, "")
+    node.statd.wait_calls()
+
+
+def test_sandbox_id_that_is_none(node):
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    code, text = plugin.event(RUN, {**pod("a", path), "id": "../a"})
+    assert code == FAILED_PRECONDITION
+    assert "../a" in text
+    node.statd.wait_calls()
+
+
+def test_index_and_namespace_directory(node):
+    """The runtime's directory of namespaces is mounted elsewhere."""
+    path = node.netns.make("cni-1")
+    node.runtime.listen()
+    node.start("--nri-index", "42", "--netns-dir", node.netns.directory)
+    plugin = node.runtime.accept().synchronize()
+    assert plugin.identity["plugin_idx"] == "42"
+    assert plugin.event(RUN, pod("a", "/elsewhere/netns/cni-1")) == (0, "")
+    assert node.statd.attaches[0]["inode"] == os.stat(path).st_ino
+    code, text = plugin.event(RUN, pod("b", "/elsewhere/netns/.."))
+    assert (code, "no path of a network namespace" in text) == (0, False)  # it has no devices
+
+
+# --- namespaces that are none
+
+
+def make_plain_file(node):
+    (node.netns.directory / "plain").touch()
+    return node.netns.directory / "plain"
+
+
+def make_fifo(node):
+    os.mkfifo(node.netns.directory / "fifo")
+    return node.netns.directory / "fifo"
+
+
+@pytest.mark.parametrize("make,message", [
+    (make_plain_file, "plain file and no network namespace: mount propagation missing"),
+    (make_fifo, "mount propagation missing"),
+    (lambda node: node.netns.pin_own("own"), "the namespace is the host's own"),
+    (lambda node: "/proc/self/ns/uts", "the namespace is of another kind"),
+    (lambda node: node.netns.directory / "gone", "No such file"),
+    (lambda node: "relative/path", "no path of a network namespace"),
+])
+def test_what_is_no_namespace(node, make, message):
+    """A pod with devices is told why; one without is not stopped by it."""
+    path = make(node)
+    plugin = node.registered()
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    node.statd.wanted.add("uid-b")
+    code, text = plugin.event(RUN, pod("b", path))
+    assert code == FAILED_PRECONDITION
+    assert message in text
+    assert text.startswith("attach of the pod's devices: ")
+    node.statd.wait_calls()
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("code,told", [
+    ("internal", INTERNAL), ("conflict", FAILED_PRECONDITION), ("not_found", FAILED_PRECONDITION),
+    ("invalid", FAILED_PRECONDITION), ("busy", UNAVAILABLE), ("code from the future", INTERNAL)])
+def test_attach_refused(node, style, code, told):
+    path = node.netns.make("cni-1")
+    plugin = node.registered(style)
+    node.statd.attach = Refusing(code, "interface 'net1' is taken")
+    assert plugin.event(RUN, pod("a", path)) == (
+        told, "attach of the pod's devices: interface 'net1' is taken")
+    # as runtimes do then
+    assert plugin.event(STOP, pod("a", path)) == (0, "")
+    assert plugin.event(REMOVE, pod("a")) == (0, "")
+    node.statd.wait_calls(("attach", "a"), ("detach", "a"), ("detach", "a"))
+
+
+def test_reason_of_10_kilobytes(node):
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    node.statd.attach = Refusing("internal", "long\n\x1b[1m" + "ä" * 5000)
+    code, text = plugin.event(RUN, pod("a", path))
+    assert code == INTERNAL
+    assert 200 < len(text.encode()) <= 1024
+    assert "�" not in text and text.isprintable()
+
+
+def test_detach_refused(node):
+    """Told of a stop, where CRI-O tries again; kept back of a removal, which is the end."""
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    node.statd.detach = Refusing("internal", "the link is stuck")
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    assert plugin.event(STOP, pod("a", path)) == (
+        INTERNAL, "detach of the pod's devices: the link is stuck")
+    assert plugin.event(REMOVE, pod("a")) == (0, "")
+    assert len([line for line in node.process.log.splitlines() if "detach failed" in line]) == 2
+
+
+def test_unavailable_is_tried_again(node):
+    """A manager that restarts is back within the time that the runtime gives."""
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    node.statd.attach = Refusing("unavailable", "dmgr-dummy is not there", times=3)
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    node.statd.wait_calls(*[("attach", "a")] * 4)
+
+
+# --- time
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_statd_does_not_answer(node, style):
+    """The runtime gets an error while it still listens, and the connection is kept."""
+    path = node.netns.make("cni-1")
+    plugin = node.registered(style)
+    held = node.statd.attach = Held({"devices": 1})
+    begun = time.monotonic()
+    code, text = plugin.event(RUN, pod("a", path))
+    took = time.monotonic() - begun
+    assert code == UNAVAILABLE
+    assert text.startswith("attach of the pod's devices: ")
+    assert BUDGET / 2 < took < BUDGET
+    held.go.set()
+    assert plugin.event(STOP, pod("a", path)) == (0, "")
+    node.statd.wait_calls(("attach", "a"), ("detach", "a"))
+
+
+def test_short_budget(node):
+    """Half of it is ours, however short it is."""
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    node.statd.attach = Held({"devices": 1})
+    stream = plugin.send_event(RUN, pod("a", path), timeout=0.2)
+    begun = time.monotonic()
+    code, _ = plugin.wait_event(stream)
+    assert code == UNAVAILABLE
+    assert time.monotonic() - begun >= 0.09
+    node.statd.attach.go.set()
+
+
+def test_one_pod_does_not_wait_for_another(node):
+    paths = [node.netns.make(f"cni-{i}") for i in range(2)]
+    plugin = node.registered()
+    held = Held({"devices": 1})
+    node.statd.attach = lambda params: held(params) if params["podUID"] == "uid-a" else {"devices": 1}
+    first = plugin.send_event(RUN, pod("a", paths[0]))
+    assert plugin.event(RUN, pod("b", paths[1])) == (0, "")
+    held.go.set()
+    assert plugin.wait_event(first) == (0, "")
+
+
+# --- order
+
+
+def test_events_without_waiting(node):
+    """A client that gave up: stop and removal come while the start is being worked on."""
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    held = node.statd.attach = Held({"devices": 1})
+    streams = [plugin.send_event(event, pod("a", path)) for event in (RUN, STOP, REMOVE)]
+    node.statd.wait_calls(("attach", "a"))
+    held.go.set()
+    assert [plugin.wait_event(stream) for stream in streams] == [(0, "")] * 3
+    node.statd.wait_calls(("attach", "a"), ("detach", "a"), ("detach", "a"))
+
+
+def test_stop_behind_a_start_that_hangs(node):
+    """Each is answered in time, and the detach is made, though late."""
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    held = node.statd.attach = Held({"devices": 1})
+    streams = [plugin.send_event(event, pod("a", path)) for event in (RUN, STOP, REMOVE)]
+    codes = [plugin.wait_event(stream)[0] for stream in streams]
+    assert codes[0] == UNAVAILABLE
+    held.go.set()
+    node.statd.wait_calls(("attach", "a"), ("detach", "a"), ("detach", "a"))
+
+
+def test_start_twice(node):
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    node.statd.wait_calls(("attach", "a"), ("attach", "a"))
+
+
+def test_stop_without_start(node):
+    """As after a restart of ours, or of a runtime that forgot."""
+    plugin = node.registered()
+    assert plugin.event(STOP, pod("a", pid=0)) == (0, "")
+    assert plugin.event(REMOVE, pod("b", pid=0)) == (0, "")
+    node.statd.wait_calls(("detach", "a"), ("detach", "b"))
+
+
+def test_stop_when_the_namespace_is_gone(node):
+    """As with CRI-O, which removes it first and tells its path nevertheless."""
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    node.netns.remove(path)
+    assert plugin.event(STOP, pod("a", path)) == (0, "")
+    node.statd.wait_calls(("attach", "a"), ("detach", "a"))
+
+
+def test_second_sandbox_of_a_pod(node):
+    paths = [node.netns.make(f"cni-{i}") for i in range(2)]
+    plugin = node.registered()
+    assert plugin.event(RUN, pod("a", paths[0], uid="uid-1")) == (0, "")
+    assert plugin.event(RUN, pod("b", paths[1], uid="uid-1")) == (0, "")
+    assert plugin.event(STOP, pod("a", paths[0], uid="uid-1")) == (0, "")
+    node.statd.wait_calls(("attach", "a"), ("attach", "b"), ("detach", "a"))
+    assert [a["inode"] for a in node.statd.attaches] == [os.stat(path).st_ino for path in paths]
+
+
+# --- the runtime's list of sandboxes
+
+
+def test_list_in_parts(node):
+    """All of a large node, and only those that live; late attach for one that was missed."""
+    path = node.netns.make("cni-1")
+    node.statd.wanted = {"uid-late", "uid-dead", "uid-stale"}
+    node.runtime.listen()
+    node.start()
+    pods = [pod(f"x{i}", annotations={"a": "b" * 1000}) for i in range(25)]
+    pods += [pod("late", path), pod("idle", path), pod("dead", path, pid=0), pod("stale", "/no/such")]
+    node.runtime.accept().synchronize(pods, per_message=10)
+    assert node.statd.wait_syncs(1) == {"late", "idle"}
+    node.statd.wait_calls(("attach", "late"))
+    assert node.statd.attaches[0]["inode"] == os.stat(path).st_ino
+    node.process.wait_log("late attach: 1 devices")
+
+
+def test_sandboxes_without_process(node):
+    """CRI-O's have none, containerd's are dead then."""
+    path = node.netns.make("cni-1")
+    plugin = node.registered(pods=[pod("a", path, pid=0)], name="cri-o", version="1.35.0")
+    assert node.statd.wait_syncs(1) == {"a"}
+    plugin.close()
+    node.again([pod("a", path, pid=0)], name="containerd")
+    assert node.statd.wait_syncs(2) == set()
+
+
+def test_late_attaches_are_a_few_at_a_time(node):
+    path = node.netns.make("cni-1")
+    idents = [f"p{i}x" for i in range(60)]
+    node.statd.wanted = {f"uid-{ident}" for ident in idents}
+    held = node.statd.attach = Held({"devices": 1})
+    node.registered(pods=[pod(ident, path) for ident in idents])
+    wait_for(lambda: node.statd.busy == 16, what="16 attaches at statd")
+    held.go.set()
+    wait_for(lambda: len(node.statd.attached) == 60, what="60 attaches")
+    assert node.statd.busiest == 16
+    assert len(node.statd.calls) == 60
+
+
+def test_late_attach_refused(node):
+    path = node.netns.make("cni-1")
+    node.statd.wanted = {"uid-a"}
+    node.statd.attach = Refusing("conflict", "taken")
+    plugin = node.registered(pods=[pod("a", path)])
+    node.process.wait_log("late attach failed: the pod runs without its devices .*sandbox=a0.*err=taken")
+    assert plugin.event(STOP, pod("a")) == (0, "")
+
+
+def test_pods_that_the_list_lacks_are_forgotten(node):
+    """A runtime that restarts does not tell what stopped meanwhile."""
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    for ident in ("a", "b"):
+        assert plugin.event(RUN, pod(ident, path)) == (0, "")
+    node.runtime.stop()
+    node.runtime.listen()
+    node.again([pod("b", path)])
+    assert node.statd.wait_syncs(2) == {"b"}
+
+
+# --- the runtime comes and goes
+
+
+def test_runtime_is_not_there_yet(node):
+    node.start()
+    node.process.wait_log("cannot register.*No such file")
+    assert "No such file" in node.statd.wait_state("connecting")["detail"]
+    node.runtime.listen()
+    node.runtime.accept().synchronize()
+    node.statd.wait_state("registered")
+
+
+def test_runtime_leaves_its_socket_behind(node):
+    node.runtime.listen()
+    node.runtime.stop()
+    node.start()
+    node.process.wait_log("cannot register.*Connection refused")
+    node.runtime.listen()
+    node.runtime.accept().synchronize()
+
+
+def close_at_once(plugin):
+    plugin.close()
+
+
+def close_after_registration(plugin):
+    plugin.read_registration()
+    plugin.close()
+
+
+def close_after_answer(plugin):
+    plugin.read_registration()
+    plugin.answer_registration()
+    plugin.close()
+
+
+def close_after_configure(plugin):
+    plugin.register()
+    plugin.close()
+
+
+def close_between_parts(plugin):
+    plugin.register()
+    plugin.wait(plugin.send("Synchronize", pb.encode(
+        nri_wire.SYNCHRONIZE, {"pods": [pod("old", "/no/such")], "more": 1})))
+    plugin.close()
+
+
+def close_in_a_frame(plugin):
+    plugin.register()
+    plugin.sock.sendall(nri_wire.MUX_HEADER.pack(1, 100) + b"\0" * 50)
+    plugin.close()
+
+
+def close_after_list(plugin):
+    plugin.register().synchronize()
+    plugin.close()
+
+
+@pytest.mark.parametrize("end", [
+    close_at_once, close_after_registration, close_after_answer, close_after_configure, close_between_parts,
+    close_in_a_frame, close_after_list])
+def test_runtime_closes(node, end):
+    path = node.netns.make("cni-1")
+    node.runtime.listen()
+    node.start()
+    end(node.runtime.accept_raw())
+    plugin = node.runtime.accept().synchronize([pod("new", path)])
+    wait_for(lambda: node.statd.syncs and node.statd.syncs[-1] == [("uid-new", sandbox_id("new"))],
+             what="the list of the new connection")
+    assert plugin.event(STOP, pod("new")) == (0, "")
+
+
+def test_runtime_closes_during_a_hook(node):
+    """What it started without waiting is attached late, once, and the old answer goes nowhere."""
+    path = node.netns.make("cni-1")
+    node.statd.wanted = {"uid-a"}
+    plugin = node.registered()
+    held = node.statd.attach = Held({"devices": 1})
+    plugin.send_event(RUN, pod("a", path))
+    node.statd.wait_calls(("attach", "a"))
+    plugin.close()
+    plugin = node.runtime.accept().synchronize([pod("a", path)])
+    assert node.statd.wait_syncs(2) == {"a"}
+    held.go.set()
+    assert plugin.event(STOP, pod("a")) == (0, "")
+    node.statd.wait_calls(("attach", "a"), ("detach", "a"))
+
+
+def test_registration_refused(node):
+    """The runtime leaves such a connection open, and useless."""
+    node.runtime.listen()
+    node.start()
+    plugin = node.runtime.accept_raw()
+    plugin.read_registration()
+    plugin.answer_registration(2, "invalid plugin index")
+    plugin.wait_closed()
+    node.process.wait_log("cannot register.*invalid plugin index")
+    node.runtime.accept().synchronize()
+    node.statd.wait_state("registered")
+
+
+def test_list_that_cannot_be_read(node):
+    """An old runtime would keep the connection and never call again."""
+    node.runtime.listen()
+    node.start()
+    plugin = node.runtime.accept()
+    assert plugin.wait(plugin.send("Synchronize", b"\x0a\xff\xff\xff\x7f"))["status"]["code"] == 3
+    plugin.wait_closed()
+    node.runtime.accept().synchronize()
+
+
+@pytest.mark.parametrize("data", [
+    nri_wire.MUX_HEADER.pack(1, (16 << 20) + 11),
+    nri_wire.MUX_HEADER.pack(1, 10) + nri_wire.TTRPC_HEADER.pack(1 << 24, 3, 1, 0),
+], ids=["frame", "message"])
+def test_too_long(node, data):
+    plugin = node.registered()
+    plugin.sock.sendall(data)
+    plugin.wait_closed()
+    node.process.wait_log("lost the container runtime.*at most")
+    node.runtime.accept().synchronize()
+
+
+def test_list_of_6_megabytes(node):
+    """Containerd up to 1.7.25 sends what it says nobody may."""
+    path = node.netns.make("cni-1")
+    pods = [pod(f"p{i}x", path, annotations={"a": "b" * 400_000}) for i in range(15)]
+    plugin = node.registered("0.6", pods)
+    assert len(node.statd.syncs[-1]) == 15
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+
+
+# --- statd comes and goes
+
+
+def test_statd_is_not_ready(node):
+    """No runtime gets to see a plugin that could not answer."""
+    node.statd.settings["ready"] = False
+    node.runtime.listen()
+    node.start()
+    assert node.statd.wait_state("waiting")["detail"] == "for statd"
+    with pytest.raises(TimeoutError):
+        node.runtime.accept_raw(timeout=0.3)
+    node.statd.ready()
+    node.runtime.accept().synchronize()
+    node.statd.wait_state("registered")
+
+
+def test_statd_restarts(node):
+    """It gets the namespaces again, and the runtime does not notice."""
+    path = node.netns.make("cni-1")
+    node.statd.wanted = {"uid-a"}
+    plugin = node.registered()
+    for ident in ("a", "b"):
+        assert plugin.event(RUN, pod(ident, path)) == (0, "")
+    node.stop_statd()
+    node.serve()
+    assert node.statd.wait_syncs(2) == {"a", "b"}
+    node.statd.wait_calls(("attach", "a"), ("attach", "b"), ("attach", "a"))
+    assert len(node.statd.hellos) == 2
+    assert node.statd.wait_state("registered")
+    assert plugin.event(STOP, pod("a")) == (0, "")
+
+
+def test_statd_is_back_in_time(node):
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    node.stop_statd()
+    node.process.wait_log("lost statd")
+    streams = [plugin.send_event(RUN, pod("a", path)), plugin.send_event(STOP, pod("b"))]
+    node.serve()
+    assert [plugin.wait_event(stream) for stream in streams] == [(0, ""), (0, "")]
+    assert sorted(node.statd.calls) == [("attach", sandbox_id("a")), ("detach", sandbox_id("b"))]
+
+
+def test_statd_ends_during_an_attach(node):
+    """The call is repeated at its successor: a second attach does no harm."""
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    held = node.statd.attach = Held({"devices": 1})
+    stream = plugin.send_event(RUN, pod("a", path))
+    node.statd.wait_calls(("attach", "a"))
+    node.stop_statd()
+    node.statd.attach = lambda params: {"devices": 1}
+    node.serve()
+    assert plugin.wait_event(stream) == (0, "")
+    node.statd.wait_calls(("attach", "a"), ("attach", "a"))
+    held.go.set()
+
+
+@pytest.mark.parametrize("event", [RUN, STOP])
+def test_statd_stays_away(node, event):
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    node.stop_statd()
+    node.process.wait_log("lost statd")
+    code, text = plugin.event(event, pod("a", path))
+    assert code == UNAVAILABLE
+    assert text.endswith("of the pod's devices: statd is not running")
+    assert plugin.event(RUN, pod("h")) == (0, "")
+
+
+def test_namespace_that_is_gone_is_not_told(node):
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    node.netns.remove(path)
+    node.stop_statd()
+    node.serve()
+    assert node.statd.wait_syncs(2) == set()
+
+
+# --- the process
+
+
+def test_stop_finishes_what_is_asked(node):
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    held = node.statd.attach = Held({"devices": 1})
+    stream = plugin.send_event(RUN, pod("a", path))
+    node.statd.wait_calls(("attach", "a"))
+    node.process.signal(signal.SIGTERM)
+    node.process.wait_log("stopping")
+    held.go.set()
+    assert plugin.wait_event(stream) == (0, "")
+    plugin.wait_closed()
+    assert node.process.wait_exit() == 0
+
+
+def test_stop_without_anybody(node):
+    """Neither statd nor a runtime has ever been there."""
+    process = node.procs.start("nrihookd", "--runtime-dir", node.dir, "--nri-socket", node.nri_socket)
+    process.wait_log("ready")
+    process.stop()
+
+
+@pytest.mark.parametrize("args,message", [
+    (["--nri-index", "7"], "two digits"),
+    (["--nri-index", "ab"], "two digits"),
+    (["--nri-socket", "/" + "x" * 107], "at most 107 bytes"),
+    (["--netns-dir", "netns"], "not an absolute path"),
+    (["--statd-user", "nobody-of-that-name"], "no user"),
+])
+def test_options_refused(node, args, message):
+    process = node.procs.start("nrihookd", "--runtime-dir", node.dir, *args)
+    assert process.wait_exit() == 1
+    assert message in process.log
+
+
+def test_privileges(node):
+    node.registered()
+    status = dict(line.split(":\t", 1) for line in
+                  pathlib.Path(f"/proc/{node.process.pid}/status").read_text().splitlines() if ":\t" in line)
+    for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert int(status[name], 16) == 0, name
+    assert status["NoNewPrivs"] == "1"
+    if "asan" not in node.procs.build.name:
+        assert status["Seccomp"] == "2"
+    assert int(status["Threads"]) == 1

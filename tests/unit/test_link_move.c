@@ -1,0 +1,694 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Handing links over, on the real kernel: each test makes two network namespaces of its own, one
+ * to be the host and one to be the pod.
+ *
+ * Every request that changes something goes through a wrapper here that can refuse it: one alone,
+ * as a kernel that fails once, or one and all after it, as a process that died there.
+ */
+#include "common/link_move.h"
+
+#include <check.h>
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/netns.h"
+
+#define LINK "vf0"
+#define MARK "netclaim:1f0c-uid:vf0"
+#define NET1 "net1"
+
+/* --- requests that fail ---------------------------------------------------------------------- */
+
+static struct {
+	int n;         /* requests so far */
+	int fail_from; /* numbers of those that fail; from 1 */
+	int fail_to;
+	char travel_name[IFNAMSIZ];            /* of the last move */
+	void (*before)(void);                  /* runs before each request */
+	void (*before_move)(const char *name); /* and this before a move */
+} requests;
+
+static void requests_reset(int fail_from, int fail_to)
+{
+	requests.n = 0;
+	requests.fail_from = fail_from;
+	requests.fail_to = fail_to;
+}
+
+static int refused(struct err *err)
+{
+	if (requests.before)
+		requests.before();
+	requests.n++;
+	if (requests.n < requests.fail_from || requests.n > requests.fail_to)
+		return 0;
+	return err_errno(err, EIO, "request %d", requests.n);
+}
+
+#define WRAP(name, params, args)                                                               \
+	int __real_##name params;                                                              \
+	int __wrap_##name params;                                                              \
+	int __wrap_##name params                                                               \
+	{                                                                                      \
+		return refused(err) < 0 ? -1 : __real_##name args;                             \
+	}
+WRAP(nl_link_set_name, (struct nl * nl, int i, const char *name, struct err *err),
+	(nl, i, name, err))
+WRAP(nl_link_set_mtu, (struct nl * nl, int i, uint32_t mtu, struct err *err), (nl, i, mtu, err))
+WRAP(nl_link_set_mac, (struct nl * nl, int i, const char *mac, struct err *err),
+	(nl, i, mac, err))
+WRAP(nl_link_set_up, (struct nl * nl, int i, bool up, struct err *err), (nl, i, up, err))
+WRAP(nl_link_add_altname, (struct nl * nl, int i, const char *name, struct err *err),
+	(nl, i, name, err))
+WRAP(nl_link_del_altname, (struct nl * nl, int i, const char *name, struct err *err),
+	(nl, i, name, err))
+
+int __real_nl_link_move(struct nl *nl, int i, int netns_fd, const char *name, struct err *err);
+int __wrap_nl_link_move(struct nl *nl, int i, int netns_fd, const char *name, struct err *err);
+int __wrap_nl_link_move(struct nl *nl, int i, int netns_fd, const char *name, struct err *err)
+{
+	(void)snprintf(requests.travel_name, sizeof(requests.travel_name), "%s", name);
+	if (requests.before_move)
+		requests.before_move(name);
+	return refused(err) < 0 ? -1 : __real_nl_link_move(nl, i, netns_fd, name, err);
+}
+
+/* --- two namespaces -------------------------------------------------------------------------- */
+
+static struct {
+	struct nl host, pod;
+	struct link_ends ends;
+	const char *kind; /* one that this kernel has */
+	struct link_origin origin;
+	struct err err;
+} t;
+
+#define OK(call)   ck_assert_msg((call) == 0, "%s: %s", #call, t.err.message)
+#define FAIL(call) ck_assert_msg((call) == -1, "%s succeeded", #call)
+
+static void open_end(struct nl *nl, int *fd)
+{
+	ck_assert_msg(unshare(CLONE_NEWNET) == 0, "unshare: %s", strerror(errno));
+	*fd = netns_open_own(&t.err);
+	ck_assert_int_ge(*fd, 0);
+	OK(nl_init(nl, -1, &t.err));
+}
+
+static void add_link(struct nl *nl, const char *name, const char *mark, struct link_info *ret)
+{
+	OK(nl_link_add(nl, name, t.kind, &t.err));
+	OK(nl_link_get(nl, name, ret, &t.err));
+	if (mark)
+		OK(nl_link_set_alias(nl, ret->ifindex, mark, &t.err));
+}
+
+static const char *find_kind(void)
+{
+	static const char *const kinds[] = {"dummy", "veth"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		cleanup_link_info struct link_info link = {0};
+
+		if (nl_link_add(&t.host, "probe", kinds[i], &t.err) < 0)
+			continue;
+		OK(nl_link_get(&t.host, "probe", &link, &t.err));
+		OK(nl_link_del(&t.host, link.ifindex, &t.err));
+		return kinds[i];
+	}
+	ck_abort_msg("this kernel has neither dummy nor veth links");
+}
+
+static void dress(int ifindex)
+{
+	OK(nl_link_set_mtu(&t.host, ifindex, 1400, &t.err));
+	OK(nl_link_set_mac(&t.host, ifindex, "02:00:00:00:00:42", &t.err));
+	OK(nl_link_add_altname(&t.host, ifindex, "enp1s0v0", &t.err));
+	OK(nl_link_add_altname(&t.host, ifindex, "a-name-longer-than-fifteen-bytes", &t.err));
+}
+
+/* The host has vf0, up, with an MTU, an address and alternative names that are not usual. */
+static void set_up(void)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	open_end(&t.pod, &t.ends.pod_netns_fd);
+	open_end(&t.host, &t.ends.host_netns_fd);
+	t.ends.host = &t.host;
+	t.ends.pod = &t.pod;
+	t.kind = find_kind();
+	add_link(&t.host, LINK, MARK, &link);
+	dress(link.ifindex);
+	OK(nl_link_set_up(&t.host, link.ifindex, true, &t.err));
+	link_info_fini(&link);
+	OK(nl_link_get(&t.host, LINK, &link, &t.err));
+	link_origin_of(&link, &t.origin);
+	requests_reset(0, 0);
+}
+
+static void tear_down(void)
+{
+	nl_fini(&t.pod);
+	nl_fini(&t.host);
+	close_fd(&t.ends.pod_netns_fd);
+	close_fd(&t.ends.host_netns_fd);
+	rec_fini(&rec_link_origin, &t.origin);
+	requests.before = NULL;
+	requests.before_move = NULL;
+}
+
+static struct link_info get(struct nl *nl, const char *name)
+{
+	struct link_info link;
+
+	OK(nl_link_get(nl, name, &link, &t.err));
+	return link;
+}
+
+static bool has(struct nl *nl, const char *name)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	if (nl_link_get(nl, name, &link, &t.err) == 0)
+		return true;
+	ck_assert_int_eq(t.err.kind, ERR_NOT_FOUND);
+	return false;
+}
+
+static bool has_marked(struct nl *nl)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	if (link_find(nl, MARK, &t.origin, &link, &t.err) == 0)
+		return true;
+	ck_assert_int_eq(t.err.kind, ERR_NOT_FOUND);
+	return false;
+}
+
+static void assert_on_host(bool up)
+{
+	cleanup_link_info struct link_info link = get(&t.host, LINK);
+
+	ck_assert_str_eq(link.name, LINK);
+	ck_assert_str_eq(link.alias, MARK);
+	ck_assert_str_eq(link.mac, t.origin.mac);
+	ck_assert_int_eq(link.mtu, t.origin.mtu.v);
+	ck_assert_uint_eq(link.altnames.n, t.origin.altnames.n);
+	for (size_t i = 0; i < link.altnames.n; i++)
+		ck_assert(strlist_has(&t.origin.altnames, link.altnames.v[i]));
+	ck_assert_int_eq(link.up, up);
+	ck_assert(!has_marked(&t.pod));
+}
+
+static void assert_in_pod(const char *name)
+{
+	cleanup_link_info struct link_info link = get(&t.pod, name);
+
+	ck_assert_str_eq(link.name, name);
+	ck_assert_str_eq(link.alias, MARK);
+	ck_assert(link.up);
+	ck_assert(!has_marked(&t.host));
+}
+
+static int give(const char *if_name, struct device_attach_result *ret)
+{
+	return link_give(&t.ends, MARK, &t.origin, if_name, ret, &t.err);
+}
+
+static void give_ok(const char *if_name, const char *called, bool was_there)
+{
+	struct device_attach_result ret;
+
+	OK(give(if_name, &ret));
+	ck_assert_str_eq(ret.if_name, called);
+	ck_assert(ret.was_there.set);
+	ck_assert_int_eq(ret.was_there.v, was_there);
+	free(ret.if_name);
+	assert_in_pod(called);
+}
+
+static void give_fails(enum err_kind kind)
+{
+	struct device_attach_result ret;
+
+	FAIL(give(NET1, &ret));
+	ck_assert_msg(t.err.kind == kind, "%s", t.err.message);
+	ck_assert_ptr_null(ret.if_name);
+}
+
+static int take(void)
+{
+	return link_take(&t.ends, MARK, &t.origin, &t.err);
+}
+
+/* --- giving ---------------------------------------------------------------------------------- */
+
+START_TEST(give_moves_names_and_brings_up)
+{
+	give_ok(NET1, NET1, false);
+	ck_assert(!has(&t.host, LINK));
+}
+END_TEST
+
+START_TEST(giving_again_changes_nothing)
+{
+	give_ok(NET1, NET1, false);
+	requests_reset(1, INT_MAX);
+	give_ok(NET1, NET1, true);
+	ck_assert_int_eq(requests.n, 0);
+}
+END_TEST
+
+START_TEST(link_renamed_by_the_pod_is_left_so)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	give_ok(NET1, NET1, false);
+	link = get(&t.pod, NET1);
+	OK(nl_link_set_up(&t.pod, link.ifindex, false, &t.err));
+	OK(nl_link_set_name(&t.pod, link.ifindex, "mine", &t.err));
+	OK(nl_link_set_up(&t.pod, link.ifindex, true, &t.err));
+	give_ok(NET1, "mine", true);
+}
+END_TEST
+
+START_TEST(link_renamed_on_the_host_is_found_by_its_mark)
+{
+	cleanup_link_info struct link_info link = get(&t.host, LINK);
+
+	OK(nl_link_set_up(&t.host, link.ifindex, false, &t.err));
+	OK(nl_link_set_name(&t.host, link.ifindex, "other", &t.err));
+	give_ok(NET1, NET1, false);
+}
+END_TEST
+
+START_TEST(missing_link_is_not_found)
+{
+	cleanup_link_info struct link_info link = get(&t.host, LINK);
+
+	OK(nl_link_del(&t.host, link.ifindex, &t.err));
+	give_fails(ERR_NOT_FOUND);
+}
+END_TEST
+
+START_TEST(link_with_another_mark_is_not_touched)
+{
+	cleanup_link_info struct link_info link = get(&t.host, LINK);
+
+	OK(nl_link_set_alias(&t.host, link.ifindex, "netclaim:another:vf0", &t.err));
+	give_fails(ERR_NOT_FOUND);
+	ck_assert(has(&t.host, LINK));
+	ck_assert_int_eq(take(), 1);
+	ck_assert(has(&t.host, LINK));
+}
+END_TEST
+
+START_TEST(own_alternative_name_may_be_the_pods_name)
+{
+	give_ok("enp1s0v0", "enp1s0v0", false);
+	ck_assert_int_eq(take(), 0);
+	assert_on_host(false);
+}
+END_TEST
+
+START_TEST(taken_name_brings_the_link_back)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	add_link(&t.pod, NET1, NULL, &link);
+	give_fails(ERR_CONFLICT);
+	assert_on_host(true);
+	ck_assert(has(&t.pod, NET1));
+}
+END_TEST
+
+static void take_name_in_pod(const char *name)
+{
+	requests.before_move = NULL;
+	OK(nl_link_add(&t.pod, name, "bridge", &t.err));
+}
+
+/* The kernel moves first and finds the name taken after that. */
+START_TEST(taken_travel_name_brings_the_link_back)
+{
+	requests.before_move = take_name_in_pod;
+	give_fails(ERR_CONFLICT);
+	assert_on_host(true);
+}
+END_TEST
+
+START_TEST(any_failing_request_brings_the_link_back)
+{
+	for (int n = 1;; n++) {
+		struct device_attach_result ret;
+		int rc;
+
+		requests_reset(n, n);
+		rc = give(NET1, &ret);
+		free(ret.if_name);
+		if (rc == 0 && requests.n < n) {
+			ck_assert_int_gt(n, 3); /* move, rename, up */
+			break;
+		}
+		ck_assert_int_eq(rc, -1);
+		ck_assert_int_eq(t.err.sys, EIO);
+		assert_on_host(true);
+	}
+	assert_in_pod(NET1);
+}
+END_TEST
+
+START_TEST(giving_after_a_crash_anywhere_finishes)
+{
+	for (int n = 1;; n++) {
+		struct device_attach_result ret;
+		int rc;
+
+		requests_reset(n, INT_MAX);
+		rc = give(NET1, &ret);
+		free(ret.if_name);
+		requests_reset(0, 0);
+		if (rc == 0) {
+			ck_assert_int_gt(n, 3);
+			break;
+		}
+		give_ok(NET1, NET1, false);
+		ck_assert_int_eq(take(), 0);
+		assert_on_host(false);
+	}
+}
+END_TEST
+
+START_TEST(taking_after_a_crash_while_giving_brings_back)
+{
+	for (int n = 1;; n++) {
+		struct device_attach_result ret;
+		bool done;
+
+		requests_reset(n, INT_MAX);
+		done = give(NET1, &ret) == 0;
+		free(ret.if_name);
+		requests_reset(0, 0);
+		ck_assert_int_eq(take(), 0);
+		/* before the first request it was not even set down */
+		assert_on_host(n == 1);
+		if (done)
+			break;
+	}
+}
+END_TEST
+
+START_TEST(failure_after_a_crash_brings_back_as_recorded)
+{
+	cleanup_link_info struct link_info link = {0};
+	struct device_attach_result ret;
+
+	requests_reset(2, INT_MAX);
+	FAIL(give(NET1, &ret));
+	ck_assert(has(&t.pod, requests.travel_name));
+	add_link(&t.pod, NET1, NULL, &link);
+	requests_reset(0, 0);
+	give_fails(ERR_CONFLICT);
+	assert_on_host(false);
+}
+END_TEST
+
+/* --- taking ---------------------------------------------------------------------------------- */
+
+/* What root in a pod may do to the link it was given. */
+static void spoil(void)
+{
+	cleanup_link_info struct link_info link = get(&t.pod, NET1);
+	int i = link.ifindex;
+
+	OK(nl_link_set_up(&t.pod, i, false, &t.err));
+	OK(nl_link_set_name(&t.pod, i, "spoilt", &t.err));
+	OK(nl_link_set_mtu(&t.pod, i, 9000, &t.err));
+	OK(nl_link_set_mac(&t.pod, i, "02:00:00:00:00:66", &t.err));
+	OK(nl_link_del_altname(&t.pod, i, "enp1s0v0", &t.err));
+	/* the host has one of this name */
+	OK(nl_link_add_altname(&t.pod, i, "lo1", &t.err));
+	OK(nl_link_set_up(&t.pod, i, true, &t.err));
+}
+
+START_TEST(take_restores_everything)
+{
+	cleanup_link_info struct link_info other = {0};
+
+	add_link(&t.host, "lo1", NULL, &other);
+	give_ok(NET1, NET1, false);
+	spoil();
+	ck_assert_int_eq(take(), 0);
+	assert_on_host(false);
+}
+END_TEST
+
+START_TEST(taking_after_a_crash_anywhere_restores)
+{
+	for (int n = 1;; n++) {
+		bool done;
+
+		give_ok(NET1, NET1, false);
+		spoil();
+		requests_reset(n, INT_MAX);
+		done = take() == 0;
+		requests_reset(0, 0);
+		ck_assert_int_eq(take(), 0);
+		assert_on_host(false);
+		if (done)
+			break;
+		ck_assert_int_lt(n, 20);
+	}
+}
+END_TEST
+
+START_TEST(one_failure_does_not_keep_the_rest_from_being_restored)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	give_ok(NET1, NET1, false);
+	spoil();
+	requests_reset(6, 6); /* drop a name, down, rename, move; then the name, then the MTU */
+	FAIL(take());
+	ck_assert_int_eq(t.err.sys, EIO);
+	link = get(&t.host, LINK);
+	ck_assert_int_eq(link.mtu, 9000);
+	ck_assert_str_eq(link.mac, t.origin.mac);
+	ck_assert_int_eq((int)link.altnames.n, 2);
+	ck_assert_int_eq(take(), 0);
+	assert_on_host(false);
+}
+END_TEST
+
+START_TEST(taking_twice_leaves_the_host_alone)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	give_ok(NET1, NET1, false);
+	ck_assert_int_eq(take(), 0);
+	link = get(&t.host, LINK);
+	OK(nl_link_set_up(&t.host, link.ifindex, true, &t.err));
+	requests_reset(1, INT_MAX);
+	ck_assert_int_eq(take(), 0);
+	ck_assert_int_eq(requests.n, 0);
+	assert_on_host(true);
+}
+END_TEST
+
+START_TEST(taking_what_is_gone_says_so)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	give_ok(NET1, NET1, false);
+	link = get(&t.pod, NET1);
+	OK(nl_link_del(&t.pod, link.ifindex, &t.err));
+	ck_assert_int_eq(take(), 1);
+}
+END_TEST
+
+/* A device of a bus comes back by itself when the namespace ends, under the pod's name for it. */
+START_TEST(link_that_the_kernel_returned_gets_its_name_back)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	give_ok(NET1, NET1, false);
+	link = get(&t.pod, NET1);
+	OK(nl_link_move(&t.pod, link.ifindex, t.ends.host_netns_fd, NET1, &t.err));
+	ck_assert_int_eq(take(), 0);
+	assert_on_host(false);
+}
+END_TEST
+
+START_TEST(taken_host_name_is_a_conflict_until_it_is_free)
+{
+	cleanup_link_info struct link_info other = {0};
+
+	give_ok(NET1, NET1, false);
+	add_link(&t.host, LINK, NULL, &other);
+	ck_assert_int_eq(take(), -1);
+	ck_assert_int_eq(t.err.kind, ERR_CONFLICT);
+	ck_assert(!has_marked(&t.pod));
+	OK(nl_link_del(&t.host, other.ifindex, &t.err));
+	ck_assert_int_eq(take(), 0);
+	assert_on_host(false);
+}
+END_TEST
+
+START_TEST(link_of_another_kind_is_not_let_out)
+{
+	cleanup_link_info struct link_info link = {0}, forged = {0};
+
+	give_ok(NET1, NET1, false);
+	link = get(&t.pod, NET1);
+	OK(nl_link_set_alias(&t.pod, link.ifindex, "", &t.err));
+	OK(nl_link_add(&t.pod, "forged", "bridge", &t.err));
+	forged = get(&t.pod, "forged");
+	OK(nl_link_set_alias(&t.pod, forged.ifindex, MARK, &t.err));
+	ck_assert_int_eq(take(), 1);
+	ck_assert(has(&t.pod, "forged"));
+	ck_assert(has(&t.pod, NET1));
+}
+END_TEST
+
+/* udev names what arrives, at the same time as we do. */
+static void add_altname_meanwhile(void)
+{
+	cleanup_link_info struct link_info link = {0};
+	struct err err;
+
+	if (link_find(&t.host, MARK, &t.origin, &link, &err) == 0)
+		(void)__real_nl_link_add_altname(&t.host, link.ifindex, "enp1s0v0", &err);
+}
+
+START_TEST(alternative_name_given_by_udev_meanwhile_is_welcome)
+{
+	give_ok(NET1, NET1, false);
+	spoil();
+	requests.before = add_altname_meanwhile;
+	OK(take());
+	assert_on_host(false);
+}
+END_TEST
+
+/* --- names and records ----------------------------------------------------------------------- */
+
+static int check_name(const char *name)
+{
+	struct strlist names = {0};
+	int rc;
+
+	strlist_add(&names, "free");
+	strlist_add(&names, name);
+	rc = link_check_names(&t.pod, &names, &t.err);
+	strlist_fini(&names);
+	return rc;
+}
+
+START_TEST(names_in_the_pod_collide)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	add_link(&t.pod, "eth0", NULL, &link);
+	OK(nl_link_add_altname(&t.pod, link.ifindex, "alt0", &t.err));
+	OK(check_name(NET1));
+	FAIL(check_name("eth0"));
+	ck_assert_int_eq(t.err.kind, ERR_CONFLICT);
+	ck_assert_str_eq(t.err.message,
+		"interface name collision: \"eth0\" already exists in pod namespace (possibly "
+		"from CNI)");
+	FAIL(check_name("alt0"));
+	ck_assert_int_eq(t.err.kind, ERR_CONFLICT);
+	give_ok(NET1, NET1, false);
+	OK(check_name(NET1));
+}
+END_TEST
+
+START_TEST(mark_names_the_allocation)
+{
+	struct device device = {.name = (char[]){"dummy0"}};
+	struct device_alloc a = {.device = &device, .claim_uid = (char[]){"1f0c"}};
+	char mark[LINK_MARK_SIZE];
+
+	link_mark_format(&a, mark);
+	ck_assert_str_eq(mark, "netclaim:1f0c:dummy0");
+	a.share_id = (char[]){"s1"};
+	link_mark_format(&a, mark);
+	ck_assert_str_eq(mark, "netclaim:1f0c:dummy0:s1");
+}
+END_TEST
+
+START_TEST(origin_survives_the_claims_status)
+{
+	json_t *tree = rec_encode(&rec_link_origin, &t.origin);
+	struct link_origin back = {0};
+
+	ck_assert_str_eq(json_string_value(json_object_get(tree, "Name")), LINK);
+	OK(rec_decode(&rec_link_origin, tree, REC_LENIENT, "", NULL, &back, &t.err));
+	ck_assert(rec_equal(&rec_link_origin, &t.origin, &back));
+	rec_fini(&rec_link_origin, &back);
+	json_array_append_new(json_object_get(tree, "AltNames"),
+		json_string(
+			"a-name-that-is-longer-than-the-127-bytes-that-the-kernel-allows-for-"
+			"all-that-is-an-"
+			"an-alternative-name-and-that-would-not-fit-into-its-message"));
+	FAIL(rec_decode(&rec_link_origin, tree, REC_LENIENT, "", NULL, &back, &t.err));
+	ck_assert_int_eq(t.err.kind, ERR_INVALID);
+	json_decref(tree);
+}
+END_TEST
+
+/* --------------------------------------------------------------------------------------------- */
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("link_move");
+	TCase *c = tcase_create("two namespaces");
+
+	tcase_add_checked_fixture(c, set_up, tear_down);
+	tcase_set_timeout(c, 60);
+	tcase_add_test(c, give_moves_names_and_brings_up);
+	tcase_add_test(c, giving_again_changes_nothing);
+	tcase_add_test(c, link_renamed_by_the_pod_is_left_so);
+	tcase_add_test(c, link_renamed_on_the_host_is_found_by_its_mark);
+	tcase_add_test(c, missing_link_is_not_found);
+	tcase_add_test(c, link_with_another_mark_is_not_touched);
+	tcase_add_test(c, own_alternative_name_may_be_the_pods_name);
+	tcase_add_test(c, taken_name_brings_the_link_back);
+	tcase_add_test(c, taken_travel_name_brings_the_link_back);
+	tcase_add_test(c, any_failing_request_brings_the_link_back);
+	tcase_add_test(c, giving_after_a_crash_anywhere_finishes);
+	tcase_add_test(c, taking_after_a_crash_while_giving_brings_back);
+	tcase_add_test(c, failure_after_a_crash_brings_back_as_recorded);
+	tcase_add_test(c, take_restores_everything);
+	tcase_add_test(c, taking_after_a_crash_anywhere_restores);
+	tcase_add_test(c, one_failure_does_not_keep_the_rest_from_being_restored);
+	tcase_add_test(c, taking_twice_leaves_the_host_alone);
+	tcase_add_test(c, taking_what_is_gone_says_so);
+	tcase_add_test(c, link_that_the_kernel_returned_gets_its_name_back);
+	tcase_add_test(c, taken_host_name_is_a_conflict_until_it_is_free);
+	tcase_add_test(c, link_of_another_kind_is_not_let_out);
+	tcase_add_test(c, alternative_name_given_by_udev_meanwhile_is_welcome);
+	tcase_add_test(c, names_in_the_pod_collide);
+	tcase_add_test(c, mark_names_the_allocation);
+	tcase_add_test(c, origin_survives_the_claims_status);
+	suite_add_tcase(s, c);
+	return s;
+}
+
+int main(void)
+{
+	SRunner *runner;
+	int failed;
+
+	if (geteuid() != 0) {
+		printf("SKIP test_link_move: making network namespaces needs root\n");
+		return 77;
+	}
+	runner = srunner_create(suite());
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

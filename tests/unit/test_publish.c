@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a manager's report to the devices table, and from both tables to the node's slices. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "statd/inventory.h"
+#include "statd/publish.h"
+#include "tests/unit/records.h"
+
+static struct tables tables;
+static struct pool_list pools;
+static unsigned commits;
+
+static void count_commits(void *ctx, const struct table_commit *commit)
+{
+	(void)ctx;
+	(void)commit;
+	commits++;
+}
+
+static void setup(void)
+{
+	commits = 0;
+	tables_init(&tables);
+	table_expect(tables.allocations, INITIALIZER_RESTORE);
+	for (int m = 0; m < MANAGER_TYPE_MAX; m++)
+		table_expect(tables.devices, schema_initializer((enum manager_type)m));
+	(void)table_watch(tables.devices, count_commits, NULL);
+}
+
+static void forget_pools(void)
+{
+	for (size_t i = 0; i < pools.pools.n; i++)
+		rec_fini(&rec_pool, &pools.pools.v[i]);
+	free(pools.pools.v);
+	pools = (struct pool_list){0};
+}
+
+static void teardown(void)
+{
+	forget_pools();
+	tables_fini(&tables);
+}
+
+static void use_pools(const char *const *text, size_t n)
+{
+	forget_pools();
+	pools.pools.v = xcalloc(n, sizeof(*pools.pools.v));
+	for (; pools.pools.n < n; pools.pools.n++)
+		rec_of(&rec_pool, text[pools.pools.n], &pools.pools.v[pools.pools.n]);
+}
+#define USE_POOLS(...)                                                                         \
+	use_pools((const char *const[]){__VA_ARGS__},                                          \
+		sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
+
+/* text: a list of devices */
+static void report(enum manager_type manager, const char *text)
+{
+	json_t *tree = tree_of(text);
+	struct device_list list = {0};
+	struct err err = ERR_INIT;
+	const json_t *node;
+	size_t i;
+
+	list.devices.v = xcalloc(json_array_size(tree), sizeof(*list.devices.v));
+	json_array_foreach (tree, i, node) {
+		ck_assert_msg(rec_decode(&rec_device, node, REC_STRICT, "", NULL,
+				      &list.devices.v[list.devices.n++], &err) == 0,
+			"%s", err.message);
+	}
+	inventory_report(&tables, manager, &list);
+	for (i = 0; i < list.devices.n; i++)
+		rec_fini(&rec_device, &list.devices.v[i]);
+	free(list.devices.v);
+	json_decref(tree);
+}
+
+static void allocate(const char *text)
+{
+	struct err err = ERR_INIT;
+	struct alloc_row row;
+
+	rec_of(&rec_alloc_row, text, &row);
+	ck_assert_msg(table_insert(tables.allocations, &row, &err) == 0, "%s", err.message);
+}
+
+/* "dummy0/dummy dummy1/dummy" */
+static void assert_inventory(const char *should)
+{
+	cleanup_buf struct buf is = BUF_INIT;
+
+	buf_puts(&is, "");
+	for (const struct table_row *row = table_first(tables.devices); row;
+		row = table_next(row))
+		buf_printf(&is, "%s%s/%s", is.len ? " " : "", row->key,
+			device_row_of(row)->manager);
+	ck_assert_str_eq(is.data, should);
+}
+
+static void assert_device(const char *name, const char *should)
+{
+	const struct device_row *row = device_row_get(&tables, name);
+
+	ck_assert_ptr_nonnull(row);
+	assert_rec(&rec_device, row->device, should);
+	ck_assert(json_equal(row->dev, row->device->state));
+}
+
+#define DUMMY(name_, mtu_)                                                                     \
+	"{'name': '" name_ "', 'kernelIfName': '" name_ "', 'state': {'MTU': " mtu_            \
+	"}, 'attributes': {'kernelIfName': {'string': '" name_ "'}}}"
+#define VF_ROW(addr_, kernel_, more_)                                                          \
+	"{'name': '" addr_ "', " more_ "'state': {'Addr': '" addr_                             \
+	"', 'KernelIfaceName': '" kernel_                                                      \
+	"'}, 'attributes': {'kernelIfName': {'string': '" kernel_ "'}}}"
+#define VF(addr_, kernel_) VF_ROW(addr_, kernel_, "'kernelIfName': '" kernel_ "', ")
+#define VF_AWAY(addr_)     VF_ROW(addr_, "", "")
+#define RX(name_, more_)                                                                       \
+	"{'name': '" name_ "', 'kernelIfName': '" name_ "', 'state': {},"                      \
+	" 'attributes': {'kernelIfName': {'string': '" name_ "'}},"                            \
+	" 'capacity': {'rxQueues': {'value': '4'}}" more_ "}"
+#define SHAREABLE ", 'allowMultipleAllocations': true"
+
+/* --- inventory -------------------------------------------------------------------------------- */
+
+START_TEST(inventory_is_replaced)
+{
+	report(MANAGER_DUMMY, "[" DUMMY("dummy1", "1") ", " DUMMY("dummy0", "1") "]");
+	report(MANAGER_SRIOV, "[" VF("vf0", "ens1f0v0") "]");
+	assert_inventory("dummy0/dummy dummy1/dummy vf0/sr-iov");
+	report(MANAGER_DUMMY, "[" DUMMY("dummy2", "1") ", " DUMMY("dummy1", "9000") "]");
+	assert_inventory("dummy1/dummy dummy2/dummy vf0/sr-iov");
+	assert_device("dummy1", DUMMY("dummy1", "9000"));
+	report(MANAGER_DUMMY, "[]");
+	assert_inventory("vf0/sr-iov");
+	ck_assert_uint_eq(commits, 4);
+}
+END_TEST
+
+START_TEST(same_report_wakes_nobody)
+{
+	report(MANAGER_DUMMY, "[" DUMMY("dummy0", "1") "]");
+	USE_POOLS("{'name': 'p', 'filter': {}}");
+	publish_annotate(&tables, &pools);
+	ck_assert_uint_eq(commits, 2);
+	report(MANAGER_DUMMY, "[" DUMMY("dummy0", "1") "]");
+	publish_annotate(&tables, &pools);
+	ck_assert_uint_eq(commits, 2);
+	ck_assert_str_eq(device_row_get(&tables, "dummy0")->pool, "p");
+}
+END_TEST
+
+START_TEST(initialized_by_the_first_report)
+{
+	ck_assert(!table_is_initialized(tables.devices));
+	report(MANAGER_DUMMY, "[]");
+	report(MANAGER_RXQUEUE, "[]");
+	report(MANAGER_DUMMY, "[]");
+	ck_assert_uint_eq(table_pending(tables.devices)->n, 1);
+	ck_assert_str_eq(table_pending(tables.devices)->v[0], "device-manager-sr-iov");
+	report(MANAGER_SRIOV, "[" VF("vf0", "ens1f0v0") "]");
+	ck_assert(table_is_initialized(tables.devices));
+	ck_assert(!table_is_initialized(tables.allocations));
+	ck_assert_uint_eq(commits, 1);
+}
+END_TEST
+
+START_TEST(names_that_do_not_do)
+{
+	struct device unnamed = {.state = NULL}, empty = {.name = (char[]){""}};
+	struct device devices[] = {unnamed, empty};
+	struct device_list list = {.devices = {.v = devices, .n = 2}};
+
+	inventory_report(&tables, MANAGER_DUMMY, &list);
+	assert_inventory("");
+	/* the first of two that are called the same */
+	report(MANAGER_DUMMY,
+		"[" DUMMY("b", "1") ", " DUMMY("a", "2") ", " DUMMY("b", "3") "]");
+	assert_inventory("a/dummy b/dummy");
+	assert_device("b", DUMMY("b", "1"));
+	/* another manager's is left as it is */
+	report(MANAGER_RXQUEUE, "[" RX("b", SHAREABLE) ", " RX("c", SHAREABLE) "]");
+	assert_inventory("a/dummy b/dummy c/rxQueue");
+	assert_device("b", DUMMY("b", "1"));
+	report(MANAGER_RXQUEUE, "[]");
+	assert_inventory("a/dummy b/dummy");
+}
+END_TEST
+
+START_TEST(allocations_are_untouched)
+{
+	report(MANAGER_DUMMY, "[" DUMMY("dummy0", "1") "]");
+	allocate("{'DeviceName': 'dummy0', 'Manager': 'dummy', 'LogicalPool': 'p'}");
+	report(MANAGER_DUMMY, "[]");
+	ck_assert_uint_eq(table_count(tables.allocations), 1);
+	ck_assert_uint_eq(table_row(tables.allocations, "p/dummy0/")->revision,
+		table_revision(tables.allocations));
+}
+END_TEST
+
+/* --- merging ---------------------------------------------------------------------------------- */
+
+static const struct {
+	enum manager_type manager;
+	const char *fresh, *old, *merged;
+} merges[] = {
+	{MANAGER_SRIOV, VF_AWAY("vf0"), VF("vf0", "ens1f0v0"), VF("vf0", "ens1f0v0")},
+	{MANAGER_SRIOV, VF("vf0", "x"), VF("vf0", "y"), VF("vf0", "x")},
+	{MANAGER_SRIOV, VF_AWAY("vf0"), VF_AWAY("vf0"), VF_AWAY("vf0")},
+	{MANAGER_SRIOV, "{'name': 'vf0', 'state': {}}", VF("vf0", "y"),
+		"{'name': 'vf0', 'kernelIfName': 'y', 'state': {'KernelIfaceName': 'y'},"
+		" 'attributes': {'kernelIfName': {'string': 'y'}}}"},
+	{MANAGER_DUMMY, VF_AWAY("d"), VF("d", "y"), VF_AWAY("d")},
+	{MANAGER_RXQUEUE, VF_AWAY("d"), VF("d", "y"), VF_AWAY("d")},
+};
+
+START_TEST(merge)
+{
+	struct device fresh, old;
+
+	rec_of(&rec_device, merges[_i].fresh, &fresh);
+	rec_of(&rec_device, merges[_i].old, &old);
+	device_merge(merges[_i].manager, &fresh, &old);
+	assert_rec(&rec_device, &fresh, merges[_i].merged);
+	assert_rec(&rec_device, &old, merges[_i].old);
+	rec_fini(&rec_device, &fresh);
+	rec_fini(&rec_device, &old);
+}
+END_TEST
+
+START_TEST(known_name_survives_reports)
+{
+	report(MANAGER_SRIOV, "[" VF("vf0", "ens1f0v0") "]");
+	report(MANAGER_SRIOV, "[" VF_AWAY("vf0") "]");
+	assert_device("vf0", VF("vf0", "ens1f0v0"));
+	report(MANAGER_SRIOV, "[" VF("vf0", "renamed") "]");
+	assert_device("vf0", VF("vf0", "renamed"));
+}
+END_TEST
+
+/* after a restart: the allocation is restored before the device is found again */
+START_TEST(prepared_state_is_merged)
+{
+	allocate("{'DeviceName': 'vf0', 'Manager': 'sr-iov', 'LogicalPool': 'p',"
+		 " 'Prepared': " VF("vf0", "ens1f0v0") "}");
+	allocate("{'DeviceName': 'vf1', 'Manager': 'dummy', 'LogicalPool': 'p',"
+		 " 'Prepared': " VF("vf1", "ens1f0v1") "}");
+	allocate(
+		"{'DeviceName': 'vf2', 'Manager': 'sr-iov', 'LogicalPool': 'p', 'ShareID': 's',"
+		" 'Prepared': " VF("vf2", "ens1f0v2") "}");
+	allocate("{'DeviceName': 'vf3', 'Manager': 'sr-iov', 'LogicalPool': 'p'}");
+	report(MANAGER_SRIOV,
+		"[" VF_AWAY("vf0") ", " VF_AWAY("vf1") ", " VF_ROW("vf2", "",
+			"'allowMultipleAllocations': true, ") ", " VF_AWAY("vf3") "]");
+	assert_device("vf0", VF("vf0", "ens1f0v0"));
+	assert_device("vf1", VF_AWAY("vf1")); /* another manager's */
+	assert_device("vf2", VF_ROW("vf2", "", "'allowMultipleAllocations': true, "));
+	assert_device("vf3", VF_AWAY("vf3")); /* nothing is known of it */
+}
+END_TEST
+
+/* --- publication ------------------------------------------------------------------------------ */
+
+/* "dummy0:p dummy1:p | dummy2:q": names, pools, slices */
+static void assert_published(const char *should)
+{
+	cleanup_buf struct buf is = BUF_INIT;
+	struct node_pool pool;
+
+	buf_puts(&is, "");
+	publish_build(&tables, &pools, &pool);
+	for (size_t i = 0; i < pool.slices.n; i++) {
+		const struct slice *slice = &pool.slices.v[i];
+
+		ck_assert_uint_le(slice->devices.n, SLICE_MAX_DEVICES);
+		buf_puts(&is, i ? " |" : "");
+		for (size_t j = 0; j < slice->devices.n; j++) {
+			const struct slice_device *device = &slice->devices.v[j];
+			const json_t *name = json_object_get(
+				json_object_get(device->attributes, "pool"), "string");
+
+			buf_printf(&is, "%s%s:%s", is.len ? " " : "", device->name,
+				json_string_value(name));
+		}
+	}
+	ck_assert_str_eq(is.data, should);
+	rec_fini(&rec_node_pool, &pool);
+}
+
+static void assert_note(const char *device, const char *pool, const char *note)
+{
+	const struct device_row *row = device_row_get(&tables, device);
+	struct placement p;
+
+	publish_place(&tables, &pools, row, &p);
+	ck_assert_pstr_eq(p.pool, pool);
+	ck_assert_pstr_eq(p.note, note);
+	placement_fini(&p);
+	publish_annotate(&tables, &pools);
+	row = device_row_get(&tables, device);
+	ck_assert_pstr_eq(row->pool, pool);
+	ck_assert_pstr_eq(row->note, note);
+}
+
+START_TEST(no_devices_one_empty_slice)
+{
+	struct node_pool pool;
+
+	USE_POOLS("{'name': 'p', 'filter': {}}");
+	publish_build(&tables, &pools, &pool);
+	assert_rec(&rec_node_pool, &pool, "{'slices': [{}]}");
+	rec_fini(&rec_node_pool, &pool);
+}
+END_TEST
+
+START_TEST(slice_says_what_the_device_is)
+{
+	struct node_pool pool;
+
+	USE_POOLS("{'name': 'p', 'filter': {}}");
+	report(MANAGER_RXQUEUE, "[" RX("rx1", "") ", " RX("rx0", SHAREABLE) "]");
+	report(MANAGER_DUMMY, "[{'name': 'dummy0', 'state': {}}]");
+	publish_build(&tables, &pools, &pool);
+	ck_assert_uint_eq(pool.slices.n, 1);
+	assert_rec(&rec_slice, &pool.slices.v[0],
+		"{'devices': ["
+		"{'name': 'dummy0', 'attributes': {'pool': {'string': 'p'},"
+		" 'deviceManager': {'string': 'dummy'}}},"
+		"{'name': 'rx0', 'attributes': {'kernelIfName': {'string': 'rx0'},"
+		" 'pool': {'string': 'p'}, 'deviceManager': {'string': 'rxQueue'}},"
+		" 'capacity': {'rxQueues': {'value': '4'}}, 'allowMultipleAllocations': true},"
+		"{'name': 'rx1', 'attributes': {'kernelIfName': {'string': 'rx1'},"
+		" 'pool': {'string': 'p'}, 'deviceManager': {'string': 'rxQueue'}},"
+		" 'capacity': {'rxQueues': {'value': '4'}}}]}");
+	rec_fini(&rec_node_pool, &pool);
+	/* the device's own attributes are as they were */
+	assert_device("rx0", RX("rx0", SHAREABLE));
+}
+END_TEST
+
+START_TEST(attributes_are_live)
+{
+	struct node_pool pool;
+
+	USE_POOLS("{'name': 'p', 'filter': {}}");
+	report(MANAGER_DUMMY,
+		"[{'name': 'd', 'state': {}, 'attributes': {'speed': {'int': 1}}}]");
+	assert_published("d:p");
+	report(MANAGER_DUMMY,
+		"[{'name': 'd', 'state': {}, 'attributes': {'speed': {'int': 2}}}]");
+	publish_build(&tables, &pools, &pool);
+	assert_rec(&rec_slice, &pool.slices.v[0],
+		"{'devices': [{'name': 'd', 'attributes': {'speed': {'int': 2},"
+		" 'pool': {'string': 'p'}, 'deviceManager': {'string': 'dummy'}}}]}");
+	rec_fini(&rec_node_pool, &pool);
+}
+END_TEST
+
+START_TEST(pool_of_a_device)
+{
+	USE_POOLS("{'name': 'b', 'filter': {'ifNames': ['dummy0', 'dummy1']}}", "{'name': '0'}",
+		"{'name': 'a', 'filter': {'deviceManagers': ['dummy'], 'ifNames': "
+		"['dummy1']}}");
+	report(MANAGER_DUMMY, "[" DUMMY("dummy0", "1") ", " DUMMY("dummy1", "1") ", " DUMMY(
+				      "dummy2", "1") "]");
+	assert_published("dummy0:b dummy1:a");
+	assert_note("dummy0", "b", NULL);
+	assert_note("dummy1", "a", "device matches multiple pools: a, b");
+	assert_note("dummy2", NULL, "device matches no pool");
+}
+END_TEST
+
+START_TEST(allocation_pins)
+{
+	report(MANAGER_DUMMY, "[" DUMMY("dummy0", "1") "]");
+	USE_POOLS("{'name': 'a', 'filter': {}}", "{'name': 'b', 'filter': {'ifNames': ['x']}}");
+	assert_published("dummy0:a");
+	allocate("{'DeviceName': 'dummy0', 'Manager': 'dummy', 'LogicalPool': 'b'}");
+	assert_published("dummy0:b");
+	assert_note("dummy0", "b", NULL);
+	/* b is configured no more: there is no falling back to a */
+	USE_POOLS("{'name': 'a', 'filter': {}}");
+	assert_published("");
+	assert_note("dummy0", NULL,
+		"device has an allocation from a pool that is not configured: b");
+	/* a pool without a filter is not configured either */
+	USE_POOLS("{'name': 'a', 'filter': {}}", "{'name': 'b'}");
+	assert_published("");
+	/* with the last allocation the pinning ends */
+	ck_assert(table_delete(tables.allocations, "b/dummy0/"));
+	assert_published("dummy0:a");
+	assert_note("dummy0", "a", NULL);
+}
+END_TEST
+
+START_TEST(allocation_from_no_pool_hides)
+{
+	report(MANAGER_RXQUEUE, "[" RX("rx0", SHAREABLE) "]");
+	USE_POOLS("{'name': 'a', 'filter': {}}");
+	allocate("{'DeviceName': 'rx0', 'Manager': 'rxQueue', 'LogicalPool': 'a', 'ShareID': "
+		 "'s1'}");
+	assert_published("rx0:a");
+	allocate("{'DeviceName': 'rx0', 'Manager': 'rxQueue', 'ShareID': 's2'}");
+	assert_published("");
+	assert_note("rx0", NULL, "device has an allocation from no pool");
+	ck_assert(table_delete(tables.allocations, "/rx0/s2"));
+	assert_published("rx0:a");
+	allocate("{'DeviceName': 'rx0', 'Manager': 'rxQueue', 'LogicalPool': '', 'ShareID': "
+		 "'s2'}");
+	assert_published("");
+}
+END_TEST
+
+START_TEST(allocations_from_several_pools_hide)
+{
+	report(MANAGER_RXQUEUE, "[" RX("rx0", SHAREABLE) ", " RX("rx1", SHAREABLE) "]");
+	USE_POOLS("{'name': 'a', 'filter': {}}", "{'name': 'b', 'filter': {}}");
+	allocate("{'DeviceName': 'rx0', 'Manager': 'rxQueue', 'LogicalPool': 'b', 'ShareID': "
+		 "'s1'}");
+	allocate("{'DeviceName': 'rx0', 'Manager': 'rxQueue', 'LogicalPool': 'b', 'ShareID': "
+		 "'s2'}");
+	assert_published("rx0:b rx1:a");
+	allocate("{'DeviceName': 'rx0', 'Manager': 'rxQueue', 'LogicalPool': 'a', 'ShareID': "
+		 "'s3'}");
+	assert_published("rx1:a");
+	assert_note("rx0", NULL, "device has allocations from multiple pools: a, b");
+	ck_assert(table_delete(tables.allocations, "a/rx0/s3"));
+	assert_published("rx0:b rx1:a");
+}
+END_TEST
+
+static void report_dummies(size_t n)
+{
+	struct device_list list = {.devices = {.v = xcalloc(n, sizeof(struct device)), .n = n}};
+
+	/* in the opposite order */
+	for (size_t i = 0; i < n; i++) {
+		list.devices.v[i].name = xasprintf("d%03zu", n - i);
+		list.devices.v[i].state = json_object();
+	}
+	inventory_report(&tables, MANAGER_DUMMY, &list);
+	for (size_t i = 0; i < n; i++)
+		rec_fini(&rec_device, &list.devices.v[i]);
+	free(list.devices.v);
+}
+
+static const struct {
+	size_t devices, slices, in_last;
+} sizes[] = {{1, 1, 1}, {64, 1, 64}, {65, 2, 1}, {130, 3, 2}, {4096, 64, 64}};
+
+START_TEST(slices_of_64)
+{
+	const char *last = "";
+	struct node_pool pool;
+
+	USE_POOLS("{'name': 'p', 'filter': {}}");
+	report_dummies(sizes[_i].devices);
+	publish_build(&tables, &pools, &pool);
+	ck_assert_uint_eq(pool.slices.n, sizes[_i].slices);
+	for (size_t i = 0; i < pool.slices.n; i++) {
+		const struct slice *slice = &pool.slices.v[i];
+
+		ck_assert_uint_eq(slice->devices.n,
+			i + 1 < pool.slices.n ? SLICE_MAX_DEVICES : sizes[_i].in_last);
+		for (size_t j = 0; j < slice->devices.n; j++) {
+			ck_assert_str_lt(last, slice->devices.v[j].name);
+			last = slice->devices.v[j].name;
+		}
+	}
+	rec_fini(&rec_node_pool, &pool);
+}
+END_TEST
+
+/* 30 attributes, and the two that are added, are as many as a slice takes */
+START_TEST(too_much_to_tell)
+{
+	cleanup_buf struct buf text = BUF_INIT;
+	cleanup_free char *fits = NULL;
+
+	USE_POOLS("{'name': 'p', 'filter': {}}");
+	buf_puts(&text, "[{'name': 'd', 'state': {}, 'attributes': {'a0': {'int': 0}");
+	for (int i = 1; i < 30; i++)
+		buf_printf(&text, ", 'a%d': {'int': 0}", i);
+	fits = xasprintf("%s}}]", text.data);
+	report(MANAGER_DUMMY, fits);
+	assert_note("d", "p", NULL);
+	buf_puts(&text, "}, 'capacity': {'c': {'value': '1'}}}]");
+	report(MANAGER_DUMMY, text.data);
+	assert_note("d", NULL,
+		"device has 33 attributes and capacities, at most 32 can be published");
+	assert_published("");
+}
+END_TEST
+
+START_TEST(note_names_some_pools)
+{
+	USE_POOLS("{'name': 'a', 'filter': {}}", "{'name': 'b', 'filter': {}}",
+		"{'name': 'c', 'filter': {}}", "{'name': 'd', 'filter': {}}",
+		"{'name': 'e', 'filter': {}}", "{'name': 'f', 'filter': {}}",
+		"{'name': 'g', 'filter': {}}", "{'name': 'h', 'filter': {}}",
+		"{'name': 'i', 'filter': {}}", "{'name': 'j', 'filter': {}}");
+	report(MANAGER_DUMMY, "[{'name': 'x', 'state': {}}]");
+	assert_note(
+		"x", "a", "device matches multiple pools: a, b, c, d, e, f, g, h and 2 more");
+}
+END_TEST
+
+int main(void)
+{
+	Suite *suite = suite_create("publish");
+	TCase *inventory = tcase_create("inventory"), *publish = tcase_create("publish");
+	SRunner *runner;
+	int failed;
+
+	tcase_add_checked_fixture(inventory, setup, teardown);
+	tcase_add_test(inventory, inventory_is_replaced);
+	tcase_add_test(inventory, same_report_wakes_nobody);
+	tcase_add_test(inventory, initialized_by_the_first_report);
+	tcase_add_test(inventory, names_that_do_not_do);
+	tcase_add_test(inventory, allocations_are_untouched);
+	tcase_add_loop_test(inventory, merge, 0, ARRAY_SIZE(merges));
+	tcase_add_test(inventory, known_name_survives_reports);
+	tcase_add_test(inventory, prepared_state_is_merged);
+	suite_add_tcase(suite, inventory);
+	tcase_add_checked_fixture(publish, setup, teardown);
+	tcase_add_test(publish, no_devices_one_empty_slice);
+	tcase_add_test(publish, slice_says_what_the_device_is);
+	tcase_add_test(publish, attributes_are_live);
+	tcase_add_test(publish, pool_of_a_device);
+	tcase_add_test(publish, allocation_pins);
+	tcase_add_test(publish, allocation_from_no_pool_hides);
+	tcase_add_test(publish, allocations_from_several_pools_hide);
+	tcase_add_loop_test(publish, slices_of_64, 0, ARRAY_SIZE(sizes));
+	tcase_add_test(publish, too_much_to_tell);
+	tcase_add_test(publish, note_names_some_pools);
+	suite_add_tcase(suite, publish);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

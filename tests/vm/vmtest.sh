@@ -1,0 +1,41 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# vmtest.sh CMDFILE [-t SECONDS] [-j JOBDIR] [-q QEMU_ARGS]
+# Runs CMDFILE in a VM with a current Debian kernel, see vmrun.sh. QEMU and the kernel are fetched
+# when they are not there yet. Ends with CMDFILE's status; with 77 if the VM cannot be had.
+set -euo pipefail
+here=$(dirname "$(realpath "$0")")
+# shellcheck source=../debian.sh
+. "$here/../debian.sh"
+
+modules=(9p 9pnet_virtio overlay virtio_net dummy veth bridge 8021q macvlan ipvlan ifb igb igbvf)
+
+[ $# -ge 1 ] || { sed -n 3,5p "$0" >&2; exit 2; }
+command=$(realpath "$1")
+shift
+
+for tool in cpio modinfo xz; do
+	command -v "$tool" >/dev/null || cannot "$tool is missing: make test-deps"
+done
+[ -x /bin/busybox ] || cannot "busybox is missing: make test-deps"
+
+dir=$cache/vm
+mkdir -p "$dir"
+# two runs at once must not both fill the cache
+exec {lock}>"$dir/lock"
+flock "$lock"
+"$here/get-qemu.sh"
+# a look a day for a newer kernel is enough, and a cached one does without a network
+if [ ! -s "$dir/version" ] || [ -n "$(find "$dir/version" -mtime +0)" ]; then
+	"$here/fetch-kernel.sh" "$dir" || [ -s "$dir/version" ] || exit
+	touch "$dir/version"
+fi
+initrd=$dir/initrd-$(cat "$dir/version").cpio
+if [ ! -s "$initrd" ] || [ -n "$(find "$here"/{init,mkinitramfs.sh,vmtest.sh} -newer "$initrd")" ]; then
+	say "making the initramfs ..."
+	rm -f "$dir"/initrd-*
+	"$here/mkinitramfs.sh" "$dir/modules" "$initrd.new" "$here/init" "${modules[@]}"
+	mv "$initrd.new" "$initrd"
+fi
+flock -u "$lock"
+exec "$here/vmrun.sh" -k "$dir/vmlinuz" -i "$initrd" "$@" "$command"
