@@ -59,7 +59,10 @@ extern const struct rec_desc rec_device_alloc;
 
 /* --- rows of statd's tables ------------------------------------------------------------------- */
 
-/* networkdriver-dra-devices */
+#define TABLE_DEVICES     "networkdriver-dra-devices"
+#define TABLE_ALLOCATIONS "networkdriver-dra-allocations"
+
+/* TABLE_DEVICES */
 struct device_row {
 	char *name;
 	char *manager;
@@ -72,7 +75,7 @@ struct device_row {
 extern const struct rec_desc rec_device_row;         /* all */
 extern const struct rec_desc rec_device_row_statedb; /* the seed's columns */
 
-/* networkdriver-dra-allocations */
+/* TABLE_ALLOCATIONS */
 struct alloc_row {
 	char *device_name;
 	char *manager;

@@ -2,10 +2,10 @@
 /*
  * Grammars of single texts.
  *
- * Most are a word: a length and a set of characters, told in one row of data. The others are built
- * from the DNS label. The sets are spelt out, since isalnum() and its kin answer by locale. Texts
- * come from outside: a message quotes at most QUOTE_MAX bytes of one, made fit to print, so that
- * what is wrong with it is still in the message behind it.
+ * Most are a word: a length and a set of characters, told in one row of data. The others are
+ * built from the DNS label. The sets are spelt out, since isalnum() and its kin answer by
+ * locale. Texts come from outside: a message quotes at most QUOTE_MAX bytes of one, made fit to
+ * print, so that what is wrong with it is still in the message behind it.
  */
 #include "common/check.h"
 
@@ -155,7 +155,8 @@ int check_sysctl_leaf(const char *text, struct err *err)
 	}
 }
 
-/* Length of the label that text starts with, 0 if it starts with none: [a-z0-9]([-a-z0-9]*[a-z0-9])? */
+/* Length of the label that text starts with, 0 if it starts with none:
+ * [a-z0-9]([-a-z0-9]*[a-z0-9])? */
 static size_t label_span(const char *text)
 {
 	size_t len = strspn(text, LOWER DIGIT "-");

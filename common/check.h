@@ -8,9 +8,9 @@
 
 #include "common/err.h"
 
-/* A Linux interface name that a user may choose: 1 to 15 bytes of [a-zA-Z0-9._-]; not "lo", ".",
- * "..", "all" or "default" (the kernel or its sysctl tree own these), nothing that starts with
- * "cilium_" (seed). */
+/* A Linux interface name that a user may choose: 1 to 15 bytes of [a-zA-Z0-9._-]; not "lo",
+ * ".", "..", "all" or "default" (the kernel or its sysctl tree own these), nothing that
+ * starts with "cilium_" (seed). "" is refused: a name that is not set is NULL. */
 int check_if_name(const char *text, struct err *err);
 /* The name of an interface that exists: whatever the kernel allows (dev_valid_name(),
  * net/core/dev.c): 1 to 15 bytes, no '/', ':' or white space, not "." or "..". */
@@ -21,8 +21,8 @@ int check_sysctl_leaf(const char *text, struct err *err);
 int check_dns_label(const char *text, struct err *err);
 /* RFC 1123 subdomain of at most 253 bytes: Kubernetes object names. */
 int check_dns_subdomain(const char *text, struct err *err);
-/* A driver name: a subdomain of at most 63 bytes that starts with a letter, since it also is a CDI
- * vendor. */
+/* A driver name: a subdomain of at most 63 bytes that starts with a letter, since it also is
+ * a CDI vendor. */
 int check_driver_name(const char *text, struct err *err);
 /* A UID as an opaque word that is safe in file names: 1 to 63 bytes of [A-Za-z0-9-]. */
 int check_uid(const char *text, struct err *err);

@@ -2,12 +2,12 @@
 /*
  * Command lines from one table.
  *
- * getopt_long(3) splits the line; what it finds is first only noted, a text an option, and applied
- * to the options struct when the whole line has been read. So --help shows the defaults wherever on
- * the line it stands, and of an option that is given twice the last one counts.
+ * getopt_long(3) splits the line; what it finds is first only noted, a text an option, and
+ * applied to the options struct when the whole line has been read. So --help shows the defaults
+ * wherever on the line it stands, and of an option that is given twice the last one counts.
  *
- * --help and --version are two more rows behind the program's own, so that help, suggestions and
- * getopt know one list only.
+ * --help and --version are two more rows behind the program's own, so that help, suggestions
+ * and getopt know one list only.
  */
 #include "common/cli.h"
 
@@ -114,7 +114,8 @@ static void put_doc(struct buf *b, const struct cli_option *o, const void *defau
 	put_default(b, o, (const char *)defaults + o->offset);
 }
 
-/* Words of text from column `at`, where the line stands already, further lines from `indent`. */
+/* Words of text from column `at`, where the line stands already, further lines from
+ * `indent`. */
 static void print_wrapped(FILE *to, const char *text, size_t at, size_t indent)
 {
 	bool first = true;
@@ -220,7 +221,8 @@ static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
 	return costs[b_len];
 }
 
-/* The option whose name is closest, NULL when none is close: of each more than half is wrong. */
+/* The option whose name is closest, NULL when none is close: of each more than half is
+ * wrong. */
 static const struct cli_option *nearest(const struct cli *cli, const char *name, size_t len)
 {
 	const struct cli_option *best = NULL;

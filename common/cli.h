@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Command lines from one table: parsing, --help, --version and shell completion.
+ * Command lines from one table: parsing, --help and --version.
  */
 
 #include <stdbool.h>
@@ -39,8 +39,11 @@ struct cli {
 	const char *help_tail; /* more text for --help, or NULL */
 };
 
-/* Every program also has --help, --version. options holds the defaults before the call. On return
- * *ret_first is the index of the first operand. --help and --version print and exit(0); a wrong
- * option prints what is wrong and how to get help and exits with status 2. */
+/* Every program also has --help (-h) and --version. options holds the defaults before the
+ * call. Options and operands may mix; "--" ends the options. On return operands are the last
+ * of argv, and *ret_first is the index of the first. Texts and paths point into argv. Of an
+ * option given twice the last counts. --help and --version print and exit(0); a wrong option
+ * prints what is wrong and how to get help and exits with status 2. */
 void cli_parse(const struct cli *cli, int argc, char **argv, void *options, int *ret_first);
+/* What --help prints. */
 void cli_help(const struct cli *cli, const void *defaults, FILE *to);

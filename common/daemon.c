@@ -3,15 +3,16 @@
  * What every daemon does around its work.
  *
  * systemd's side is three small protocols, spoken here without its library: datagrams of
- * assignments to $NOTIFY_SOCKET (sd_notify(3)), descriptors from 3 on that LISTEN_FDS counts and
- * LISTEN_FDNAMES names (sd_listen_fds(3)), and a ping at half of WATCHDOG_USEC
- * (sd_watchdog_enabled(3)). Their variables are read once, in daemon_begin(), and unset, so that
- * no child can take them for its own. They are the process's, hence the one static object.
+ * assignments to $NOTIFY_SOCKET (sd_notify(3)), descriptors from 3 on that LISTEN_FDS counts
+ * and LISTEN_FDNAMES names (sd_listen_fds(3)), and a ping at half of WATCHDOG_USEC
+ * (sd_watchdog_enabled(3)). Their variables are read once, in daemon_begin(), and unset, so
+ * that no child can take them for its own. They are the process's, hence the one static object.
  *
- * Signals: the first SIGTERM or SIGINT calls the daemon's stop(), which closes what it has open;
- * from then on our own handles no longer keep the loop alive, so uv_run() returns as soon as the
- * daemon's are closed, and ours go last. Until then a second signal still finds its handler, and
- * the watchdog is still fed: finishing what is in flight may take longer than its period.
+ * Signals: the first SIGTERM or SIGINT calls the daemon's stop(), which closes what it has
+ * open; from then on our own handles no longer keep the loop alive, so uv_run() returns as soon
+ * as the daemon's are closed, and ours go last. Until then a second signal still finds its
+ * handler, and the watchdog is still fed: finishing what is in flight may take longer than its
+ * period.
  *
  * Without a watchdog there is no timer at all: an idle daemon does not wake up.
  */
@@ -204,8 +205,8 @@ int daemon_cannot_start(const struct err *err)
 
 /* --- start ------------------------------------------------------------------------------------ */
 
-/* With one of 0, 1, 2 closed the next socket would get its number, and what is written to stderr
- * would go to a peer. */
+/* With one of 0, 1, 2 closed the next socket would get its number, and what is written to
+ * stderr would go to a peer. */
 static void open_standard_fds(void)
 {
 	int fd;

@@ -4,7 +4,9 @@
 /*
  * What every daemon does around its work: signals, readiness, watchdog, inherited sockets.
  *
- * Each main is the same ordered checklist: parse, open, drop, confine, loop.
+ * Each main is the same ordered checklist: parse, open, drop, confine, loop. The loop is made
+ * by uv_loop_init() after the confinement: made before, newer libuv (1.45 on) would open an
+ * io_uring that it cannot use afterwards.
  */
 
 #include <uv.h>
@@ -28,18 +30,20 @@ struct daemon_options {
 		.log_level = "info"                                                             \
 	}
 
-/* Parses the command line and starts logging. */
+/* Parses the command line, starts logging, takes what systemd hands in out of the environment.
+ * Descriptors 0 to 2 are open afterwards, the umask is 0027, SIGPIPE is ignored. */
 void daemon_begin(const struct cli *cli, int argc, char **argv, void *options,
 	const struct daemon_options *base);
 
-/* A socket handed in by systemd under this name (LISTEN_FDS, LISTEN_FDNAMES: sd_listen_fds(3)),
- * made CLOEXEC, or -1. */
+/* A socket handed in by systemd under this name (LISTEN_FDS, LISTEN_FDNAMES:
+ * sd_listen_fds(3)), made CLOEXEC, or -1. One that is not a listening Unix stream socket is
+ * not used, with a warning. */
 int daemon_inherited_fd(const char *name);
 
 struct daemon {
 	uv_loop_t *loop;
-	/* SIGTERM or SIGINT came: finish what is in flight, close everything; the loop ends when no
-	 * handle is left. A second signal ends the process at once. */
+	/* SIGTERM or SIGINT came: finish what is in flight, close everything; the loop ends
+	 * when no handle is left. A second signal ends the process at once. */
 	void (*stop)(void *ctx);
 	void *ctx;
 	/* private */
@@ -49,9 +53,11 @@ struct daemon {
 	int status;
 };
 
-/* Runs the loop until it is empty: ignores SIGPIPE, tells systemd READY=1 by daemon_ready() and
- * STOPPING=1, feeds its watchdog. Returns the exit status. */
+/* *d must stay where it is until daemon_run() returns. */
 void daemon_init(struct daemon *d, uv_loop_t *loop, void (*stop)(void *ctx), void *ctx);
+/* Runs the loop until it is empty, feeding systemd's watchdog if there is one. What ends it
+ * is a signal or daemon_fail(): systemd is told STOPPING=1, then stop() is called. Returns
+ * the exit status. No handle of ours is left on the loop. */
 int daemon_run(struct daemon *d);
 /* As if SIGTERM had come, but with an exit status of 1: the daemon cannot go on. */
 void daemon_fail(struct daemon *d);

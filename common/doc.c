@@ -3,14 +3,14 @@
  * Text documents into trees.
  *
  * YAML comes as libyaml's events, from which a tree is built by recursion, which DOC_MAX_DEPTH
- * bounds. Plain scalars are where YAML's readers disagree: what one takes for a boolean or an octal
- * number is text to the next. Manifests are read by several programs; so a scalar that would mean
- * different things to them is refused, with the advice to quote it, and the rest is resolved as all
- * of them would.
+ * bounds. Plain scalars are where YAML's readers disagree: what one takes for a boolean or an
+ * octal number is text to the next. Manifests are read by several programs; so a scalar that
+ * would mean different things to them is refused, with the advice to quote it, and the rest is
+ * resolved as all of them would.
  *
- * Lines are remembered by node: (address, line) pairs, sorted once when the document is complete.
- * Jansson has one true, one false and one null for all, so these have no line of their own; nor
- * have the nodes of JSON, whose parser does not tell.
+ * Lines are remembered by node: (address, line) pairs, sorted once when the document is
+ * complete. Jansson has one true, one false and one null for all, so these have no line of
+ * their own; nor have the nodes of JSON, whose parser does not tell.
  */
 #include "common/doc.h"
 
@@ -499,9 +499,31 @@ static int parse_root(struct yaml *y, struct err *err)
 	return 0;
 }
 
+/* libyaml compares each with all before it, which takes hours for a document full of them.
+ * Tags are not accepted anyway. A line may end in any of YAML 1.1's breaks, some of which
+ * are not ASCII. */
+static int refuse_tag_directives(const struct yaml *y, struct err *err)
+{
+	static const char directive[] = "%TAG";
+	const char *end = y->text + y->len, *at = y->text;
+
+	while ((at = memmem(at, (size_t)(end - at), directive, sizeof(directive) - 1))) {
+		unsigned char before = at == y->text ? '\n' : (unsigned char)at[-1];
+
+		if (before == '\n' || before == '\r' || before >= 0x80) {
+			yaml_mark_t mark = mark_of_offset(y, (size_t)(at - y->text));
+
+			return refuse_at(y, &mark, err, "%%TAG directives are not accepted");
+		}
+		at += sizeof(directive) - 1;
+	}
+	return 0;
+}
+
 static int parse_stream(struct yaml *y, struct err *err)
 {
-	if (expect(y, YAML_STREAM_START_EVENT, "no YAML", err) < 0 ||
+	if (refuse_tag_directives(y, err) < 0 ||
+		expect(y, YAML_STREAM_START_EVENT, "no YAML", err) < 0 ||
 		expect(y, YAML_DOCUMENT_START_EVENT, "no document is there", err) < 0 ||
 		parse_root(y, err) < 0 ||
 		expect(y, YAML_DOCUMENT_END_EVENT, "no end of the document", err) < 0)
@@ -582,6 +604,9 @@ int doc_parse(const char *name, const char *text, size_t len, struct doc **ret, 
 	doc = xcalloc(1, sizeof(*doc));
 	doc->name = xstrdup(name);
 	doc->source = (struct rec_source){.name = doc->name, .line = source_line};
+	/* libyaml insists on a pointer, even to nothing */
+	if (len == 0)
+		text = "";
 	r = is_json(text, len) ? parse_json(doc, text, len, err)
 			       : parse_yaml(doc, text, len, err);
 	if (r < 0) {

@@ -89,11 +89,9 @@ static void fail(struct manager *m, const struct err *err)
 /* What a call gets that comes when it cannot be served. */
 static void not_ready(const struct manager *m, struct err *err)
 {
-	if (m->phase == FAILED)
-		*err = m->problem;
-	else
-		(void)err_set(
-			err, ERR_UNAVAILABLE, "not ready: hello and device.restore come first");
+	(void)err_set(err, ERR_UNAVAILABLE, "not ready: %s",
+		m->phase == FAILED ? m->problem.message
+				   : "hello and device.restore come first");
 }
 
 /* --- hello, restore, inventory --------------------------------------------------------------- */
@@ -216,8 +214,7 @@ static bool may_serve(struct manager *m, struct rpc_call *call)
 	struct err err = ERR_INIT;
 
 	if (m->phase != SERVING)
-		(void)err_set(&err, ERR_UNAVAILABLE, "not ready: %s",
-			m->phase == FAILED ? m->problem.message : "device.restore comes first");
+		not_ready(m, &err);
 	else if (rpc_call_left_ms(call) == 0)
 		(void)err_set(&err, ERR_DEADLINE, "waited behind other calls for too long");
 	else

@@ -229,7 +229,9 @@ static json_t *tree_of(const msgpack_object *o, struct err *err)
 		text = json_real(o->via.f64);
 		return text ? text : bad(err, "a number is not finite");
 	case MSGPACK_OBJECT_STR:
-		text = json_stringn(o->via.str.ptr, o->via.str.size);
+		/* msgpack-c has no pointer for an empty text */
+		text = o->via.str.size ? json_stringn(o->via.str.ptr, o->via.str.size)
+				       : json_string("");
 		return text ? text : bad(err, "a text is not UTF-8");
 	case MSGPACK_OBJECT_ARRAY: return array_of(&o->via.array, err);
 	case MSGPACK_OBJECT_MAP: return object_of(&o->via.map, err);

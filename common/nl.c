@@ -438,17 +438,13 @@ int nl_link_set_mtu(struct nl *nl, int ifindex, uint32_t mtu, struct err *err)
 /* Bytes in mac, or 0 if it is not hex pairs joined by colons. */
 static size_t parse_mac(const char *mac, uint8_t out[static LINK_MAC_SIZE / 3])
 {
-	size_t n = 0;
-
-	for (const char *p = mac; n < LINK_MAC_SIZE / 3; p += 3) {
-		unsigned byte;
-
-		if (strspn(p, "0123456789abcdefABCDEF") != 2 || sscanf(p, "%2x", &byte) != 1)
+	for (size_t n = 0; n < LINK_MAC_SIZE / 3; mac += 3) {
+		if (strspn(mac, "0123456789abcdefABCDEF") != 2)
 			return 0;
-		out[n++] = (uint8_t)byte;
-		if (p[2] == '\0')
+		out[n++] = (uint8_t)strtoul(mac, NULL, 16);
+		if (mac[2] == '\0')
 			return n;
-		if (p[2] != ':')
+		if (mac[2] != ':')
 			return 0;
 	}
 	return 0;

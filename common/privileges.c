@@ -3,19 +3,20 @@
  * Taking on what the table allows, and nothing else.
  *
  * Order is all of it. Locking the secure bits and emptying the bounding set need CAP_SETPCAP,
- * changing identity needs CAP_SETUID and CAP_SETGID; so the capability sets themselves come after
- * both. SECBIT_NO_SETUID_FIXUP keeps the kernel from emptying the sets on the way, so that a change
- * of user needs no PR_SET_KEEPCAPS. The kernel resets "dumpable" whenever credentials change, hence
- * it is last. Nothing is believed: privileges_drop() ends by asking the kernel for each of these and
- * comparing, by raw calls and not by the library that has just set them.
+ * changing identity needs CAP_SETUID and CAP_SETGID; so the capability sets themselves come
+ * after both. SECBIT_NO_SETUID_FIXUP keeps the kernel from emptying the sets on the way, so
+ * that a change of user needs no PR_SET_KEEPCAPS. The kernel resets "dumpable" whenever
+ * credentials change, hence it is last. Nothing is believed: privileges_drop() ends by asking
+ * the kernel for each of these and comparing, by raw calls and not by the library that has just
+ * set them.
  *
- * What keeps a process that stays root from getting its capabilities back by an exec is NOROOT in
- * the secure bits, the bounding set, and no_new_privs. The first two cannot be set without
- * CAP_SETPCAP, which a container or a unit with User= may have withheld; the last always can and
- * suffices alone (security/commoncap.c: an exec under it never adds to the permitted set).
+ * What keeps a process that stays root from getting its capabilities back by an exec is NOROOT
+ * in the secure bits, the bounding set, and no_new_privs. The first two cannot be set without
+ * CAP_SETPCAP, which a container or a unit with User= may have withheld; the last always can
+ * and suffices alone (security/commoncap.c: an exec under it never adds to the permitted set).
  *
- * The system call filter is a list of what may be called; everything else fails with EPERM, which
- * a library may survive, but what no daemon of ours ever does for a good reason kills.
+ * The system call filter is a list of what may be called; everything else fails with EPERM,
+ * which a library may survive, but what no daemon of ours ever does for a good reason kills.
  */
 #include "common/privileges.h"
 
@@ -232,7 +233,8 @@ static int set_goal(const struct privileges *p, const struct identity *who, stru
 	return 0;
 }
 
-/* A limit that is lower already stays; the table's is what the daemon may need under full load. */
+/* A limit that is lower already stays; the table's is what the daemon may need under full
+ * load. */
 static int limit_fds(struct goal *goal, struct err *err)
 {
 	struct rlimit now, limit;
@@ -529,7 +531,8 @@ static const char *const common_syscalls[] = {
 	"uname",
 };
 
-/* Allowed with this value of an argument only, unless the room's table names the call: then any. */
+/* Allowed with this value of an argument only, unless the room's table names the call: then
+ * any. */
 static const struct narrow {
 	const char *name;
 	struct scmp_arg_cmp arg;
@@ -546,7 +549,8 @@ static const struct narrow {
 	{"prlimit64", {2, SCMP_CMP_EQ, 0, 0}},
 };
 
-/* The C library calls the older one when the kernel does not know these; EPERM would be final. */
+/* The C library calls the older one when the kernel does not know these; EPERM would be
+ * final. */
 static const char *const superseded_syscalls[] = {"clone3", "faccessat2"};
 
 /* What an attacker wants and no daemon does. */
@@ -575,8 +579,8 @@ static bool in_table(const struct privileges *p, const char *name)
 	return false;
 }
 
-/* A call that this machine's architecture lacks is no error; one that libseccomp never heard of is
- * a slip of the pen in a table. */
+/* A call that this machine's architecture lacks is no error; one that libseccomp never heard
+ * of is a slip of the pen in a table. */
 static int add_rule(scmp_filter_ctx filter, uint32_t action, const char *name,
 	const struct scmp_arg_cmp *arg, struct err *err)
 {
@@ -602,7 +606,8 @@ static int add_list(scmp_filter_ctx filter, uint32_t action, const char *const *
 
 static int add_narrow(scmp_filter_ctx filter, const struct privileges *p, struct err *err)
 {
-	/* abort() and assert() raise a signal: in this process, and in no other of the same user */
+	/* abort() and assert() raise a signal: in this process, and in no other of the same
+	 * user */
 	const struct scmp_arg_cmp self = {0, SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0};
 
 	for (size_t i = 0; i < ARRAY_SIZE(narrow_syscalls); i++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * SipHash-2-4: four words of state, keyed; two rounds for each eight bytes of input, read as a
- * little-endian word, and four at the end. The last word holds what is left of the input and, in
- * its top byte, the length.
+ * little-endian word, and four at the end. The last word holds what is left of the input and,
+ * in its top byte, the length.
  */
 #include "common/siphash.h"
 

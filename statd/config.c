@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The configuration goes through three steps. Decoding checks each field by itself and refuses
- * what it does not know, so that a misspelt field is not a setting silently lost; only metadata,
- * which is Kubernetes' own, may hold anything. Then what is unset gets its default. Then come the
- * relations between fields, most of which are that some text must not occur twice.
+ * what it does not know, so that a misspelt field is not a setting silently lost; only
+ * metadata, which is Kubernetes' own, may hold anything. Then what is unset gets its default.
+ * Then come the relations between fields, most of which are that some text must not occur
+ * twice.
  *
- * These last name a place by its path, like spec.pools[1].name. From the path follows the node, and
- * from the node its line, if the configuration came from a text.
+ * These last name a place by its path, like spec.pools[1].name. From the path follows the node,
+ * and from the node its line, if the configuration came from a text.
  */
 #include "statd/config.h"
 
@@ -17,12 +18,12 @@
 #define MAX_DUMMIES 4096  /* what one manager's inventory may hold */
 #define MAX_VFS     65535 /* TotalVFs of the SR-IOV capability has 16 bits */
 #define MAX_IFACES  1024
-#define MAX_QUEUES  4095 /* of the 4096 of rtnl_create_link(), net/core/rtnetlink.c, one stays */
+#define MAX_QUEUES  4095 /* one stays of the 4096 that rtnl_create_link() allows a link */
 #define MAX_POOLS   1024 /* they are named by people */
 #define MAX_WAIT_S  86400
 #define MAX_TRIES   1000000 /* at one a second, eleven days */
 
-/* --- the records ------------------------------------------------------------------------------ */
+/* --- the records -------------------------------------------------------------------------- */
 
 static const struct rec_field dummy_config_fields[] = {
 	REC_BOOL(struct dummy_config, enabled, "enabled", REC_OPTIONAL, "default false"),
@@ -155,7 +156,7 @@ static const struct rec_field metadata_fields[] = {
 static REC_DESC(rec_metadata, struct metadata, "metadata", metadata_fields, NULL,
 	"what Kubernetes keeps about it");
 
-/* --- places ----------------------------------------------------------------------------------- */
+/* --- places ------------------------------------------------------------------------------- */
 
 struct source {
 	const json_t *root;
@@ -208,10 +209,10 @@ __attribute__((format(printf, 4, 5))) static int refuse(
 	return -1;
 }
 
-/* --- texts that must not occur twice ---------------------------------------------------------- */
+/* --- texts that must not occur twice ------------------------------------------------------ */
 
-/* A text of the configuration, where it stands, and whose it is: an element of a list, or a pool
- * that may have it several times. */
+/* A text of the configuration, where it stands, and whose it is: an element of a list, or a
+ * pool that may have it several times. */
 struct mention {
 	const char *text;
 	size_t owner, order;
@@ -374,7 +375,7 @@ static int check_relations(
 	return check_pool_overlaps(src, &spec->pools, err);
 }
 
-/* --- defaults --------------------------------------------------------------------------------- */
+/* --- defaults ----------------------------------------------------------------------------- */
 
 static void default_int(struct rec_int *field, int64_t v)
 {
@@ -438,17 +439,18 @@ static void fill_sections(struct node_config *config)
 			rec_encode(&rec_rxqueue_config, m->rx_queue);
 }
 
-/* --- the whole -------------------------------------------------------------------------------- */
+/* --- the whole ---------------------------------------------------------------------------- */
 
 static int decode_object(const struct source *src, struct node_config *ret, struct err *err)
 {
 	struct metadata metadata = {0};
 	struct object object = {0};
 
-	if (rec_decode(&rec_object, src->root, REC_STRICT, "", doc_source(src->doc), &object, err) < 0)
+	if (rec_decode(&rec_object, src->root, REC_STRICT, "", doc_source(src->doc), &object,
+		    err) < 0)
 		return -1;
-	if (rec_decode(&rec_metadata, object.metadata, REC_LENIENT, "metadata", doc_source(src->doc),
-		    &metadata, err) < 0) {
+	if (rec_decode(&rec_metadata, object.metadata, REC_LENIENT, "metadata",
+		    doc_source(src->doc), &metadata, err) < 0) {
 		rec_fini(&rec_object, &object);
 		return -1;
 	}

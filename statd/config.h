@@ -2,9 +2,10 @@
 #pragma once
 
 /*
- * The node's configuration: a CiliumNetworkDriverNodeConfig (cilium.io/v2alpha1), from a file or
- * from the API server, decoded, completed with the defaults, and checked. Everything that can be
- * known to be wrong without looking at the kernel is refused here, by file, line and field:
+ * The node's configuration: a CiliumNetworkDriverNodeConfig (cilium.io/v2alpha1), from a file
+ * or from the API server, decoded, completed with the defaults, and checked. Everything that
+ * can be known to be wrong without looking at the kernel is refused here, by file, line and
+ * field:
  *
  *	netclaim.yaml:14: spec.pools[1].name: duplicated pool name: fast-net (first at line 9)
  */
@@ -30,8 +31,9 @@ struct sriov_iface {
 };
 struct sriov_config {
 	struct rec_bool enabled;
-	char *sysfs_root; /* sysBusPCIDevPath: in spite of its name the root of sysfs; NULL: as the
-			     manager was started */
+	/* sysBusPCIDevPath: in spite of its name the root of sysfs; NULL: as the manager was
+	 * started */
+	char *sysfs_root;
 	struct REC_LIST(struct sriov_iface) ifaces;
 };
 extern const struct rec_desc rec_sriov_config;
@@ -73,9 +75,9 @@ struct node_config {
 	json_t *sections[MANAGER_TYPE_MAX];
 };
 
-/* ERR_INVALID for whatever is wrong in it. doc is where root stood in a text, for lines in errors,
- * or NULL. node_name: what metadata.name must be; NULL: anything valid. *ret is zeroed before, and
- * after a failure. */
+/* ERR_INVALID for whatever is wrong in it. doc is where root stood in a text, for lines in
+ * errors, or NULL. node_name: what metadata.name must be; NULL: anything valid. *ret is zeroed
+ * before, and after a failure. */
 int config_decode(const json_t *root, const struct doc *doc, const char *node_name,
 	struct node_config *ret, struct err *err);
 /* From a file, YAML or JSON; ERR_NOT_FOUND when there is none. */

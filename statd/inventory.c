@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A report is the manager's whole inventory, and so it is worked off as a set: its devices sorted
- * by name, each put in, and then every row of this manager whose name is not among them taken out.
- * A report that says what the table says already changes nothing and wakes nobody.
+ * A report is the manager's whole inventory, and so it is worked off as a set: its devices
+ * sorted by name, each put in, and then every row of this manager whose name is not among them
+ * taken out. A report that says what the table says already changes nothing and wakes nobody.
  */
 #include "statd/inventory.h"
 

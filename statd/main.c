@@ -49,17 +49,17 @@ int main(int argc, char **argv)
 	int status;
 
 	daemon_begin(&cli, argc, argv, &options, &options.base);
-	(void)uv_loop_init(&loop);
 	if (geteuid() == 0 && identity_parse(options.user, &who, &err) < 0)
 		return daemon_cannot_start(&err);
 	if (statd_open(&statd, &loop, &options, &err) < 0)
 		return daemon_cannot_start(&err);
 	if (privileges_drop(&statd_privileges, &who, &err) < 0)
 		return daemon_cannot_start(&err);
-	daemon_init(&statd.daemon, &loop, statd_stop, &statd);
-	statd_start(&statd);
 	if (privileges_confine(&statd_privileges, &err) < 0)
 		return daemon_cannot_start(&err);
+	(void)uv_loop_init(&loop);
+	daemon_init(&statd.daemon, &loop, statd_stop, &statd);
+	statd_start(&statd);
 	status = daemon_run(&statd.daemon);
 	statd_fini(&statd);
 	(void)uv_loop_close(&loop);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pod names its claims in two places. spec.resourceClaims has an entry for each, with either the
- * name of a claim or that of a template; what was made from a template is told by the status entry
- * of the same name, which is not there before the claim is, and has no claim name when none is
- * needed.
+ * A pod names its claims in two places. spec.resourceClaims has an entry for each, with either
+ * the name of a claim or that of a template; what was made from a template is told by the
+ * status entry of the same name, which is not there before the claim is, and has no claim name
+ * when none is needed.
  */
 #include "statd/podclaims.h"
 

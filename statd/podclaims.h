@@ -13,8 +13,8 @@
 /* Adds the names of the claims in the pod's namespace to ret, each once, in the order of
  * spec.resourceClaims: the claim named there, or the one made from the template named there, by
  * status.resourceClaimStatuses; a claim that is not made yet, or that will not be, is left out.
- * The claim behind extended resources (status.extendedResourceClaimStatus) comes last. Names are
- * checked: they are fit for a URL's path.
+ * The claim behind extended resources (status.extendedResourceClaimStatus) comes last. Names
+ * are checked: they are fit for a URL's path.
  *
  * -1 if some entry cannot be understood; err is about the first such, and ret has the claims of
  * all the others nevertheless. */

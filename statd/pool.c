@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The filter of a pool is eight lists of texts, and what each means depends on the kind of device:
- * it is compared with something of the device, or has no bearing on it, or asks for something that
- * such a device does not have, so that it never matches. That is one table, `meanings`, which is
- * the seed's "Pool filters".
+ * The filter of a pool is eight lists of texts, and what each means depends on the kind of
+ * device: it is compared with something of the device, or has no bearing on it, or asks for
+ * something that such a device does not have, so that it never matches. That is one table,
+ * `meanings`, which is the seed's "Pool filters".
  *
- * All that is compared is among the device's attributes, and so users see in a ResourceSlice what a
- * filter sees. What is not there, or empty, is in no list, since no list has an empty text.
+ * All that is compared is among the device's attributes, and so users see in a ResourceSlice
+ * what a filter sees. What is not there, or empty, is in no list, since no list has an empty
+ * text.
  */
 #include "statd/pool.h"
 
@@ -87,7 +88,7 @@ static const struct rec_field pool_fields[] = {
 };
 REC_DESC(rec_pool, struct pool, "a pool", pool_fields, NULL, "a logical pool");
 
-/* --- matching --------------------------------------------------------------------------------- */
+/* --- matching ----------------------------------------------------------------------------- */
 
 enum bearing {
 	COMPARED,

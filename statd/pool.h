@@ -9,8 +9,8 @@
 #include "common/api.h"
 #include "common/rec.h"
 
-/* A device is in if every list that is not empty takes it; what each means to a kind of device is
- * pool.c's table. */
+/* A device is in if every list that is not empty takes it; what each means to a kind of device
+ * is pool.c's table. */
 struct pool_filter {
 	struct strlist device_managers; /* types; the case does not matter */
 	struct strlist if_names;        /* on the host */
@@ -37,8 +37,9 @@ struct pool_list {
 bool pool_match(
 	const struct pool *pool, enum manager_type manager, const struct device *device);
 
-/* The pool that takes the device: the first by byte order of the names. NULL if none does. Borrowed
- * from pools. If ret_matches is not NULL, the names of all that do are added to it, sorted. */
+/* The pool that takes the device: the first by byte order of the names. NULL if none does.
+ * Borrowed from pools. If ret_matches is not NULL, the names of all that do are added to it,
+ * sorted. */
 const struct pool *pool_resolve(const struct pool_list *pools, enum manager_type manager,
 	const struct device *device, struct strlist *ret_matches);
 

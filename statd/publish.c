@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One question is asked of each device: in which logical pool is it offered, and if in none, why.
- * publish_place() answers it from the tables and the configured pools alone; the slices and the
- * columns that people see are both made from its answers, so that they cannot differ.
+ * One question is asked of each device: in which logical pool is it offered, and if in none,
+ * why. publish_place() answers it from the tables and the configured pools alone; the slices
+ * and the columns that people see are both made from its answers, so that they cannot differ.
  *
- * An allocation pins its device: a workload that was given it from one pool must not see it move
- * to another. Where allocations contradict each other, or name what is no longer there, the device
- * is not offered at all until they are gone.
+ * An allocation pins its device: a workload that was given it from one pool must not see it
+ * move to another. Where allocations contradict each other, or name what is no longer there,
+ * the device is not offered at all until they are gone.
  */
 #include "statd/publish.h"
 
@@ -40,10 +40,10 @@ static const struct rec_field node_pool_fields[] = {
 REC_DESC(rec_node_pool, struct node_pool, "a pool", node_pool_fields, NULL,
 	"all that the node offers");
 
-/* --- placement -------------------------------------------------------------------------------- */
+/* --- placement ---------------------------------------------------------------------------- */
 
-#define NOTE_MAX_POOLS                                                                         \
-	8 /* names in a note; with 64 bytes each it stays well under a column's 1024 */
+/* Names in a note; with 64 bytes each it stays well under the column's 1024. */
+#define NOTE_MAX_POOLS 8
 
 static char *note_pools(const char *text, const struct strlist *names)
 {
@@ -183,7 +183,7 @@ void publish_annotate(struct tables *tables, const struct pool_list *pools)
 	db_commit(tables->db);
 }
 
-/* --- slices ----------------------------------------------------------------------------------- */
+/* --- slices ------------------------------------------------------------------------------- */
 
 static struct slice *add_slice(struct node_pool *pool)
 {

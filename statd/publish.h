@@ -3,8 +3,8 @@
 
 /*
  * What the node offers: from both tables and the configured pools to the devices of the node's
- * ResourceSlices (seed, "State management" and "Filter conflict rules"). Writing them to a store is
- * another module's work.
+ * ResourceSlices (seed, "State management" and "Filter conflict rules"). Writing them to a
+ * store is another module's work.
  */
 
 #include "common/api.h"
@@ -30,8 +30,8 @@ struct slice {
 };
 extern const struct rec_desc rec_slice; /* encodes as {"devices": […]} */
 
-/* The node's one DRA pool, named after the node: never without a slice, for an empty pool is not
- * the same as no pool. */
+/* The node's one DRA pool, named after the node: never without a slice, for an empty pool is
+ * not the same as no pool. */
 struct node_pool {
 	struct REC_LIST(struct slice) slices;
 };
@@ -44,16 +44,17 @@ struct placement {
 	bool conflict; /* the note is about filters or allocations that contradict each other */
 };
 
-/* A device with allocations stays in the pool that they name, whatever the filters say now, and is
- * not offered if they name none, several, or one that is not configured any more. Any other is in
- * the first pool that takes it (pool_resolve()). *ret is overwritten; placement_fini() frees. */
+/* A device with allocations stays in the pool that they name, whatever the filters say now, and
+ * is not offered if they name none, several, or one that is not configured any more. Any other
+ * is in the first pool that takes it (pool_resolve()). *ret is overwritten; placement_fini()
+ * frees. */
 void publish_place(const struct tables *tables, const struct pool_list *pools,
 	const struct device_row *row, struct placement *ret);
 void placement_fini(struct placement *placement);
 
-/* Brings the columns pool and note of the devices table up to date, in one transaction, and logs
- * each note that is new: as an error where the seed wants one. Rows that are right are left alone,
- * so that a watcher of the table that calls this comes to rest. */
+/* Brings the columns pool and note of the devices table up to date, in one transaction, and
+ * logs each note that is new: as an error where the seed wants one. Rows that are right are
+ * left alone, so that a watcher of the table that calls this comes to rest. */
 void publish_annotate(struct tables *tables, const struct pool_list *pools);
 
 /* The slices, sorted by device name, from the tables as they are now. *ret is overwritten;

@@ -11,8 +11,8 @@
 #define TABLE_DEVICES     "networkdriver-dra-devices"
 #define TABLE_ALLOCATIONS "networkdriver-dra-allocations"
 
-/* Who completes the tables: the allocations this one, the devices one of schema_initializer() for
- * each manager that is enabled. */
+/* Who completes the tables: the allocations this one, the devices one of schema_initializer()
+ * for each manager that is enabled. */
 #define INITIALIZER_RESTORE "restore"
 /* "device-manager-<type>": a constant. */
 const char *schema_initializer(enum manager_type manager);

@@ -63,7 +63,8 @@ struct statd {
 	bool publishing, publish_again;
 };
 
-/* The privileged part: configuration, store, sockets. */
+/* The privileged part: configuration, store, sockets. loop is only remembered: it is made when the
+ * process is confined. */
 int statd_open(struct statd *s, uv_loop_t *loop, const struct statd_options *options,
 	struct err *err);
 /* Starts to work: restores, then serves. */

@@ -2,16 +2,16 @@
 /*
  * Tables on uthash.
  *
- * A row is in one hash by its key, and that hash's list is kept in the order of the keys, which is
- * what walking a table follows. For each index there is a second hash, of buckets by value; a
- * bucket lists its rows in the order of their keys as well. Putting a row into its place means
- * walking the list: a node has some hundreds of devices and allocations, and ten thousand still
- * take well under a second.
+ * A row is in one hash by its key, and that hash's list is kept in the order of the keys, which
+ * is what walking a table follows. For each index there is a second hash, of buckets by value;
+ * a bucket lists its rows in the order of their keys as well. Putting a row into its place
+ * means walking the list: a node has some hundreds of devices and allocations, and ten thousand
+ * still take well under a second.
  *
  * What a transaction replaces or deletes is not freed at once but buried with it: the batch of
- * changes that watchers are told points at it. While they are told, db->telling is set, and what
- * they change themselves opens the next batch, told in a round of its own. So a pointer that a
- * watcher was given stays good until all have been told, whatever they do.
+ * changes that watchers are told points at it. While they are told, db->telling is set, and
+ * what they change themselves opens the next batch, told in a round of its own. So a pointer
+ * that a watcher was given stays good until all have been told, whatever they do.
  */
 #include "statd/table.h"
 
@@ -85,7 +85,7 @@ struct db {
 	struct table *tables;
 };
 
-/* --- batches ---------------------------------------------------------------------------------- */
+/* --- batches ------------------------------------------------------------------------------ */
 
 static void rec_free(const struct table *table, void *rec)
 {
@@ -149,7 +149,7 @@ static void bury_row(struct table *table, struct row *row)
 	table->open.dead_rows = row;
 }
 
-/* --- transactions ----------------------------------------------------------------------------- */
+/* --- transactions ------------------------------------------------------------------------- */
 
 static void tell_table(struct table *table, uint64_t revision)
 {
@@ -223,7 +223,7 @@ void db_commit(struct db *db)
 	db->telling = false;
 }
 
-/* --- databases and tables --------------------------------------------------------------------- */
+/* --- databases and tables ----------------------------------------------------------------- */
 
 struct db *db_new(void)
 {
@@ -312,7 +312,7 @@ size_t table_count(const struct table *table)
 	return HASH_COUNT(table->rows);
 }
 
-/* --- rows ------------------------------------------------------------------------------------- */
+/* --- rows --------------------------------------------------------------------------------- */
 
 static int row_compare(const struct row *a, const struct row *b)
 {
@@ -522,7 +522,7 @@ size_t table_index_parse(const struct table *table, const char *name)
 	return TABLE_MAX_INDEXES;
 }
 
-/* --- completeness ----------------------------------------------------------------------------- */
+/* --- completeness ------------------------------------------------------------------------- */
 
 void table_expect(struct table *table, const char *initializer)
 {
@@ -568,7 +568,7 @@ const struct strlist *table_pending(const struct table *table)
 	return &table->pending;
 }
 
-/* --- watching --------------------------------------------------------------------------------- */
+/* --- watching ----------------------------------------------------------------------------- */
 
 const char *table_op_name(enum table_op op)
 {

@@ -4,10 +4,10 @@
 /*
  * In-memory tables of records, with transactions, indexes, revisions and watchers.
  *
- * A database holds a few tables and one revision number. A table holds records of one type, each
- * under a text key that is computed from the record; it can be walked in the byte order of the
- * keys and looked up by key or by an index. Who wants to know of changes watches a table and is
- * told once a transaction.
+ * A database holds a few tables and one revision number. A table holds records of one type,
+ * each under a text key that is computed from the record; it can be walked in the byte order of
+ * the keys and looked up by key or by an index. Who wants to know of changes watches a table
+ * and is told once a transaction.
  *
  * A table also knows whether it is complete: at start, whoever will fill it is named with
  * table_expect(), and until each has said table_initialized() what is missing may yet come.
@@ -51,7 +51,7 @@ struct table_row {
 	uint64_t revision; /* of its last change */
 };
 
-/* --- databases -------------------------------------------------------------------------------- */
+/* --- databases ---------------------------------------------------------------------------- */
 
 struct db *db_new(void);
 /* With its tables and their watches. NULL is fine. */
@@ -60,13 +60,13 @@ void db_free(struct db *db);
 /* Grows by one with each transaction that changed anything. */
 uint64_t db_revision(const struct db *db);
 
-/* What happens between the two is told to watchers as one commit and has one revision. Pairs nest:
- * the outermost counts. A change outside any pair is a transaction by itself. There is no way
- * back: what must not be done half is checked before it is begun. */
+/* What happens between the two is told to watchers as one commit and has one revision. Pairs
+ * nest: the outermost counts. A change outside any pair is a transaction by itself. There is no
+ * way back: what must not be done half is checked before it is begun. */
 void db_begin(struct db *db);
 void db_commit(struct db *db);
 
-/* --- tables ----------------------------------------------------------------------------------- */
+/* --- tables ------------------------------------------------------------------------------- */
 
 /* def must stay. The table is the database's and goes with it. */
 struct table *table_new(struct db *db, const struct table_def *def);
@@ -87,27 +87,29 @@ bool table_delete(struct table *table, const char *key);
 const struct table_row *table_row(const struct table *table, const char *key);
 const void *table_get(const struct table *table, const char *key); /* its record */
 
-/* All rows, in the byte order of their keys. The row at hand may be updated, or deleted once the
- * one after it has been asked for. */
+/* All rows, in the byte order of their keys. The row at hand may be updated, or deleted once
+ * the one after it has been asked for. */
 const struct table_row *table_first(const struct table *table);
 const struct table_row *table_next(const struct table_row *row);
-/* Rows whose value in this index is `value`, likewise; an update must leave that value alone. */
+/* Rows whose value in this index is `value`, likewise; an update must leave that value
+ * alone. */
 const struct table_row *table_index_first(
 	const struct table *table, size_t index, const char *value);
 const struct table_row *table_index_next(const struct table_row *row, size_t index);
 /* TABLE_MAX_INDEXES if there is none of this name. */
 size_t table_index_parse(const struct table *table, const char *name);
 
-/* --- completeness ----------------------------------------------------------------------------- */
+/* --- completeness ------------------------------------------------------------------------- */
 
-/* Both ignore a name that was given before. A table that nobody is expected for is initialised. */
+/* Both ignore a name that was given before. A table that nobody is expected for is
+ * initialised. */
 void table_expect(struct table *table, const char *initializer);
 void table_initialized(struct table *table, const char *initializer);
 bool table_is_initialized(const struct table *table);
 /* The names of those that are still missing, in the order they were expected. Borrowed. */
 const struct strlist *table_pending(const struct table *table);
 
-/* --- watching --------------------------------------------------------------------------------- */
+/* --- watching ----------------------------------------------------------------------------- */
 
 enum table_op {
 	TABLE_INSERT,
@@ -132,8 +134,8 @@ struct table_commit {
 	bool initialized; /* with this transaction the table became initialised */
 };
 
-/* commit is borrowed for the call. A watcher may change tables, watch and unwatch: what it changes
- * is a later transaction, told after this one. */
+/* commit is borrowed for the call. A watcher may change tables, watch and unwatch: what it
+ * changes is a later transaction, told after this one. */
 typedef void table_watch_cb(void *ctx, const struct table_commit *commit);
 
 struct table_watch;

@@ -9,7 +9,7 @@ import socket
 import pytest
 
 import mprpc
-from netns import Netns
+from nsfd import Netns
 from procs import STRETCH
 
 pytestmark = pytest.mark.needs_root
@@ -20,7 +20,7 @@ CAP_NET_ADMIN = 12
 
 
 def state(name):
-    return {"Name": name, "HWAddr": None, "MTU": 0, "Flags": 0}
+    return {"Name": name, "HWAddr": "", "MTU": 0, "Flags": 0}
 
 
 def device(name="dummy0", **changes):
@@ -48,7 +48,7 @@ class Statd:
     def start(self):
         self.server = mprpc.Server(self.rundir / "manager.sock", {
             "manager.hello": self._hello,
-            "manager.devices": lambda peer, params, fds: self.inventories.put(params["devices"]),
+            "manager.devices": lambda peer, params, fds: self.inventories.put(params.get("devices", [])),
         }).start()
 
     def _hello(self, peer, params, fds):
@@ -74,7 +74,7 @@ class Statd:
         return self.inventories.get(timeout=10 * STRETCH)
 
     def restore(self, *allocations):
-        return self.call("device.restore", {"allocations": list(allocations)})["verdicts"]
+        return self.call("device.restore", {"allocations": list(allocations)}).get("verdicts", [])
 
     def attach(self, pod, **kw):
         with socket.socket(fileno=pod.open_socket()) as sock:
@@ -153,13 +153,17 @@ def test_no_devices_are_published_too(statd, start):
     (1025, "dummy device count must be at most 1024: 1025"),
     ("3", "count"),
 ])
-def test_wrong_configuration_is_told_to_statd_and_tried_again(statd, start, count, why):
+def test_wrong_configuration_is_told_to_statd(statd, start, count, why):
     statd.config = {"count": count}
-    process = start()
+    start().wait_log("cannot serve")
+    assert why in statd.refused("unavailable", "device.restore", {"allocations": []})
+    assert why in statd.refused("unavailable", "device.setup", alloc())
+
+
+def test_after_a_wrong_configuration_it_tries_again(statd, start):
+    statd.config = {"count": -1}
+    start()
     statd.next_hello()
-    assert why in statd.refused("invalid", "device.restore", {"allocations": []})
-    assert why in statd.refused("invalid", "device.setup", alloc())
-    process.wait_log("cannot serve")
     statd.config = {"count": 1}
     statd.next_hello()
     statd.restore()
@@ -169,8 +173,7 @@ def test_wrong_configuration_is_told_to_statd_and_tried_again(statd, start, coun
 def test_nothing_is_served_before_the_restore(statd, start):
     start()
     statd.next_hello()
-    assert "device.restore comes first" in statd.refused("unavailable", "device.free", alloc()).replace(
-        "hello and device.restore come first", "device.restore comes first")
+    assert "device.restore come first" in statd.refused("unavailable", "device.free", alloc())
 
 
 def test_statd_may_come_back(statd, manager):

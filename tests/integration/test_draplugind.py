@@ -813,4 +813,5 @@ def test_it_holds_no_privilege(node):
     for sets in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert int(fields[sets], 16) == 0
     assert fields["NoNewPrivs"] == "1"
+    assert fields["Seccomp"] == "2" or "no system call filter" in node.process.log
     assert fields["Threads"] == "1"

@@ -5,141 +5,24 @@ import os
 import pathlib
 import signal
 import subprocess
-import threading
 import time
 
 import pytest
 
-import mprpc
 import nri_wire
 import pbmini as pb
 from fake_runtime import Runtime, pod
+from hook_statd import DRIVER, Held, Refusing, Statd, sandbox_id
 from nri_wire import REMOVE, RUN, STOP
 from procs import STRETCH, wait_for
 
 pytestmark = pytest.mark.needs_root
 
-DRIVER = "networkdriver.cilium.io"
 BUDGET = 2.0 * STRETCH  # seconds, as runtimes give
 STYLES = ("0.6", "0.8", "0.12")
 
 # google.rpc.Code
 FAILED_PRECONDITION, INTERNAL, UNAVAILABLE = 9, 13, 14
-
-
-def sandbox_id(ident):
-    return ident.ljust(64, "0")
-
-
-class Statd:
-    """What nrihookd sees of statd. attach and detach may be replaced by a test; wanted are the pods
-    (by UID) that have devices."""
-
-    def __init__(self, rundir):
-        self.settings = {"driverName": DRIVER, "nodeName": "n", "retryIntervalMs": 100,
-                         "registrationTimeoutMs": 5000, "maxAttempts": 3, "ready": True}
-        self.wanted = set()
-        self.attached = set()  # sandbox ids
-        self.attach = lambda params: {"devices": 1}
-        self.detach = lambda params: {}
-        self.calls = []  # (method, sandbox id), in the order of arrival
-        self.attaches = []  # parameters, with the inode of the namespace that came along
-        self.syncs = []  # lists of (pod UID, sandbox id)
-        self.states = []
-        self.hellos = []
-        self.busy = self.busiest = 0
-        self._lock = threading.Lock()
-        self.server = mprpc.Server(rundir / "front.sock", {
-            "front.hello": self._hello,
-            "front.state": lambda peer, params, fds: self.states.append(params),
-            "pod.attach": self._attach,
-            "pod.detach": self._detach,
-            "pod.sync": self._sync,
-        })
-
-    def _hello(self, peer, params, fds):
-        self.hellos.append(params)
-        return self.settings
-
-    def _attach(self, peer, params, fds):
-        inode = os.fstat(fds[0]).st_ino
-        os.close(fds[0])
-        with self._lock:
-            self.calls.append(("attach", params["sandboxID"]))
-            self.attaches.append({**params, "inode": inode})
-            self.busy += 1
-            self.busiest = max(self.busiest, self.busy)
-        try:
-            result = self.attach(params)
-        finally:
-            with self._lock:
-                self.busy -= 1
-        self.attached.add(params["sandboxID"])
-        return result
-
-    def _detach(self, peer, params, fds):
-        self.calls.append(("detach", params["sandboxID"]))
-        self.attached.discard(params["sandboxID"])
-        return self.detach(params)
-
-    def _sync(self, peer, params, fds):
-        listed = [(ref["podUID"], ref["sandboxID"]) for ref in params.get("pods", [])]
-        self.syncs.append(listed)
-        return {"sandboxIDs": [ident for uid, ident in listed
-                               if uid in self.wanted and ident not in self.attached]}
-
-    def start(self):
-        self.server.start()
-        return self
-
-    def stop(self):
-        """As its end: what it knew of attached sandboxes is gone with it."""
-        self.server.stop()
-        self.attached.clear()
-
-    def ready(self):
-        self.server.wait_peer().notify("front.ready")
-
-    def wait_calls(self, *calls):
-        """Waits until these, in this order, are all calls so far."""
-        expected = [(method, sandbox_id(ident)) for method, ident in calls]
-        wait_for(lambda: len(self.calls) >= len(expected), what=f"{calls} at statd")
-        assert self.calls == expected
-
-    def wait_syncs(self, count):
-        wait_for(lambda: len(self.syncs) >= count, what=f"{count} pod.sync")
-        return {ident.rstrip("0") for _, ident in self.syncs[-1]}
-
-    def wait_state(self, state):
-        return wait_for(lambda: [s for s in self.states[-1:] if s["state"] == state],
-                        what=f"state {state}")[0]
-
-
-class Held:
-    """A handler that answers when it is told to."""
-
-    def __init__(self, result):
-        self.result = result
-        self.go = threading.Event()
-
-    def __call__(self, params):
-        self.go.wait(30 * STRETCH)
-        return self.result
-
-
-class Refusing:
-    """A handler that fails, the first few times or always."""
-
-    def __init__(self, code, message="it will not go", times=None):
-        self.error = mprpc.Error(code, message)
-        self.times = times
-
-    def __call__(self, params):
-        if self.times == 0:
-            return {"devices": 1}
-        if self.times:
-            self.times -= 1
-        raise self.error
 
 
 class Namespaces:
@@ -291,12 +174,18 @@ def test_pod_on_the_hosts_network(node):
     assert node.statd.syncs == [[], []]
 
 
-def test_pod_that_is_not_of_kubernetes(node):
+@pytest.mark.parametrize("names", [
+    {"uid": ""}, {"uid": "a/b"}, {"uid": "x" * 64}, {"uid": "ü"}, {"name": "Pod_1"}, {"name": "x" * 254},
+    {"namespace": "a b"}, {"name": b"\xff"}], ids=str)
+def test_pod_that_is_not_of_kubernetes(node, names):
+    """Somebody else's client may call its pods what it likes."""
     path = node.netns.make("cni-1")
-    plugin = node.registered()
-    for uid in ("a/b", "x" * 64, "ü"):
-        assert plugin.event(RUN, pod("a", path, uid=uid)) == (0, "")
+    told = {**pod("a", path), **names}
+    plugin = node.registered(pods=[told])
+    for event in (RUN, STOP, REMOVE):
+        assert plugin.event(event, told) == (0, "")
     node.statd.wait_calls()
+    assert node.statd.syncs == [[]]
 
 
 def test_sandbox_id_that_is_none(node):
@@ -317,8 +206,6 @@ def test_index_and_namespace_directory(node):
     assert plugin.identity["plugin_idx"] == "42"
     assert plugin.event(RUN, pod("a", "/elsewhere/netns/cni-1")) == (0, "")
     assert node.statd.attaches[0]["inode"] == os.stat(path).st_ino
-    code, text = plugin.event(RUN, pod("b", "/elsewhere/netns/.."))
-    assert (code, "no path of a network namespace" in text) == (0, False)  # it has no devices
 
 
 # --- namespaces that are none
@@ -551,6 +438,16 @@ def test_late_attaches_are_a_few_at_a_time(node):
     wait_for(lambda: len(node.statd.attached) == 60, what="60 attaches")
     assert node.statd.busiest == 16
     assert len(node.statd.calls) == 60
+
+
+def test_live_pod_whose_namespace_is_not_seen(node):
+    """It lives, whatever we see of it: statd must not take its devices back."""
+    path = make_plain_file(node)
+    node.statd.wanted = {"uid-a"}
+    node.registered(pods=[pod("a", path), pod("b", path)])
+    assert node.statd.wait_syncs(1) == {"a", "b"}
+    node.process.wait_log("late attach failed: .*sandbox=a0.*mount propagation missing")
+    node.statd.wait_calls()
 
 
 def test_late_attach_refused(node):

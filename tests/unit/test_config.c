@@ -51,7 +51,7 @@ static void assert_section(
 	json_decref(tree);
 }
 
-/* --- what is accepted ------------------------------------------------------------------------- */
+/* --- what is accepted --------------------------------------------------------------------- */
 
 START_TEST(defaults)
 {
@@ -132,7 +132,8 @@ START_TEST(all_of_it)
 }
 END_TEST
 
-/* What is null is as if it were not there; so is an empty path, which stands for the default. */
+/* What is null is as if it were not there; so is an empty path, which stands for the
+ * default. */
 START_TEST(null_is_unset)
 {
 	struct node_config config;
@@ -230,7 +231,7 @@ START_TEST(accepted)
 }
 END_TEST
 
-/* --- what is refused -------------------------------------------------------------------------- */
+/* --- what is refused ---------------------------------------------------------------------- */
 
 static const struct {
 	const char *text, *message; /* the beginning of it */
@@ -411,7 +412,7 @@ START_TEST(of_another_node)
 }
 END_TEST
 
-/* --- files ------------------------------------------------------------------------------------ */
+/* --- files -------------------------------------------------------------------------------- */
 
 START_TEST(file)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every daemon does: a socket of the test's stands for systemd's, and signals are raised for
- * real. Check forks each test, so that environment, signals and descriptors are the test's own.
+ * What every daemon does: a socket of the test's stands for systemd's, and signals are raised
+ * for real. Check forks each test, so that environment, signals and descriptors are the test's
+ * own.
  */
 #include "common/daemon.h"
 

@@ -18,6 +18,7 @@ static const struct good_row {
 } good_rows[] = {
 	/* structure */
 	{"a: 1\nb:\n  - x\n  - c: z\n", "{\"a\":1,\"b\":[\"x\",{\"c\":\"z\"}]}"},
+	{"a: \"%TAG %TAG\"\n", "{\"a\":\"%TAG %TAG\"}"},
 	{"---\na: b\n...\n", "{\"a\":\"b\"}"},
 	{"%YAML 1.1\n---\na: b\n", "{\"a\":\"b\"}"},
 	{"# comment\na: b # more\n", "{\"a\":\"b\"}"},
@@ -110,6 +111,10 @@ static const struct bad_row {
 	{"x: ! 1\n", "f:1:4: tags (!) are not accepted", 0},
 	{"x: !mine [1]\n", "f:1:4: tags (!mine) are not accepted", 0},
 	{"x: !mine {a: 1}\n", "f:1:4: tags (!mine) are not accepted", 0},
+	{"%TAG !a! x\n---\na: b\n", "f:1:1: %TAG directives are not accepted", 0},
+	{"# x\r%TAG !a! x\n---\na: b\n", "f:1:5: %TAG directives are not accepted", 0},
+	{"# x\xe2\x80\xa8%TAG !a! x\n---\na: b\n", "f:1:7: %TAG directives are not accepted",
+		0},
 	{"a:\n  <<: {b: c}\n", "f:2:3: merge keys (<<) are not accepted", 0},
 	{"? [a]\n: b\n", "f:1:3: a key must be a text", 0},
 	{"[? : b]", "f:1:5: a key is missing", 0},
@@ -142,6 +147,9 @@ static const struct bad_row {
 		0},
 	{"a: b\nc: \x01\n", "f:2:4: control characters are not allowed", 0},
 	{"a: b\nc: x\xff\n", "f:2:5: invalid leading UTF-8 octet", 0},
+	{"\xff\xfe"
+	 "a\0:\0 \0b\0",
+		"f:1:1: invalid leading UTF-8 octet", 10},
 	{"a: \0b\n", "f:1:4: control characters are not allowed", 6},
 	{"{\"a\": 1,\n \"b\": }\n", "f:2:7: unexpected token near '}'", 0},
 	{"{\"a\": 1, \"a\": 2}\n", "f:1:12: duplicate object key near '\"a\"'", 0},
@@ -194,6 +202,12 @@ static char *nest(const char *before, const char *after, unsigned depth)
 		buf_puts(&b, after);
 	return buf_take(&b);
 }
+
+START_TEST(nothing_is_refused)
+{
+	assert_refused(NULL, 0, "f:1:1: no document is there");
+}
+END_TEST
 
 START_TEST(depth_is_bounded)
 {
@@ -359,6 +373,7 @@ int main(void)
 
 	tcase_add_loop_test(texts, good_text_is_read, 0, (int)ARRAY_SIZE(good_rows));
 	tcase_add_loop_test(texts, bad_text_is_refused, 0, (int)ARRAY_SIZE(bad_rows));
+	tcase_add_test(texts, nothing_is_refused);
 	tcase_add_test(texts, depth_is_bounded);
 	tcase_add_test(texts, size_is_bounded);
 	tcase_add_test(texts, nodes_have_lines);

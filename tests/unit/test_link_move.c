@@ -515,6 +515,8 @@ START_TEST(link_that_the_kernel_returned_gets_its_name_back)
 
 	give_ok(NET1, NET1, false);
 	link = get(&t.pod, NET1);
+	/* in the way of its name */
+	OK(nl_link_add_altname(&t.pod, link.ifindex, LINK, &t.err));
 	OK(nl_link_move(&t.pod, link.ifindex, t.ends.host_netns_fd, NET1, &t.err));
 	ck_assert_int_eq(take(), 0);
 	assert_on_host(false);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The multiplexer's frames: whatever way the bytes arrive, the channels' streams are the same. */
+/* The multiplexer's frames: whatever way the bytes arrive, the channels' streams are the same.
+ */
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,7 +118,8 @@ START_TEST(test_nothing_sent_is_no_frame)
 }
 END_TEST
 
-/* The longest frame of an old runtime is taken; a byte more is refused before any of it came. */
+/* The longest frame of an old runtime is taken; a byte more is refused before any of it came.
+ */
 START_TEST(test_length_is_bounded)
 {
 	uint8_t header[MUX_HEADER_SIZE];

@@ -140,12 +140,16 @@ START_TEST(refusals_carry_errno_and_the_kernels_words)
 }
 END_TEST
 
+/* 33 bytes */
+#define TOO_LONG                                                                               \
+	"00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:" \
+	"00:00:00:00:00"
+
 START_TEST(text_that_is_no_address_is_refused)
 {
 	static const char *const bad[] = {"", "0", "0:1", "02:", "02:0", "02:00:00:00:00:0g",
 		"2:0:0:0:0:1", "020000000001", " 2:00:00:00:00:01", "+2:00:00:00:00:01",
-		"00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:"
-		"00:00:00:00:00:00:00"};
+		TOO_LONG};
 	cleanup_link_info struct link_info link = add("eth7");
 
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The plugin's protocol, without a socket: recorded conversations of real runtimes, cut at every
- * size, and what no recording has.
+ * The plugin's protocol, without a socket: recorded conversations of real runtimes, cut at
+ * every size, and what no recording has.
  */
 #include <check.h>
 #include <pb_decode.h>
@@ -14,7 +14,7 @@
 
 #define PLUGIN "nri.pkg.api.v1alpha1.Plugin"
 
-/* --- a plugin that writes down what it is told ------------------------------------------------ */
+/* --- a plugin that writes down what it is told -------------------------------------------- */
 
 struct plugin {
 	struct nri nri;
@@ -99,7 +99,7 @@ static const char *told(const struct plugin *p)
 	return p->told.data ? p->told.data : "";
 }
 
-/* --- recorded conversations ------------------------------------------------------------------- */
+/* --- recorded conversations --------------------------------------------------------------- */
 
 struct recording {
 	const char *path;
@@ -169,8 +169,8 @@ static void replay(const struct recording *r, size_t step)
 #define POD(id) " " id " default/pod1 aaaaaaaa-0000-0000-0000-000000000001 "
 
 static struct recording recordings[] = {
-	/* Configure before the answer to RegisterPlugin; events by StateChange; nothing but a name
-	 * is told of a sandbox that stops */
+	/* Configure before the answer to RegisterPlugin; events by StateChange; nothing but a
+	 * name is told of a sandbox that stops */
 	{
 		.path = "tests/golden/containerd-1.7.24_nri-0.6.1.frames",
 		.told = "configured containerd 1.7.24~ds1\n"
@@ -235,7 +235,7 @@ START_TEST(test_recording)
 }
 END_TEST
 
-/* --- a runtime made by hand ----------------------------------------------------------------------- */
+/* --- a runtime made by hand --------------------------------------------------------------- */
 
 /* Calls a method of the plugin; timeout_ns 0 tells none. */
 static int call(struct plugin *p, uint32_t stream, const char *service, const char *method,
@@ -341,7 +341,7 @@ static void answer_registration(struct plugin *p, const char *data, size_t len, 
 		ck_assert_str_eq(err.message, "RegisterPlugin: refused with code 2: bad index");
 }
 
-/* --- payloads --------------------------------------------------------------------------------- */
+/* --- payloads ----------------------------------------------------------------------------- */
 
 static void put_configure(struct buf *out, int64_t request_timeout_ms)
 {
@@ -395,7 +395,7 @@ static void put_pod_field(struct buf *out, uint8_t number, char *name)
 	put_field(out, number, &pod);
 }
 
-/* --- registration ----------------------------------------------------------------------------- */
+/* --- registration ------------------------------------------------------------------------- */
 
 START_TEST(test_registered_after_both)
 {
@@ -451,7 +451,7 @@ START_TEST(test_registration_bytes)
 }
 END_TEST
 
-/* --- calls ------------------------------------------------------------------------------------ */
+/* --- calls -------------------------------------------------------------------------------- */
 
 START_TEST(test_unknown_calls)
 {
@@ -538,7 +538,8 @@ START_TEST(test_unreadable_requests)
 	expect_answer(&p, 1, 3, "the payload cannot be read: ");
 	ck_assert_int_eq(call(&p, 3, PLUGIN, "StateChange", &garbage, 0, &err), 0);
 	expect_answer(&p, 3, 3, "the payload cannot be read: ");
-	/* ... but without these the connection is of no use, and an old runtime would keep it */
+	/* ... but without these the connection is of no use, and an old runtime would keep it
+	 */
 	ck_assert_int_eq(call(&p, 5, PLUGIN, "Configure", &garbage, 0, &err), -1);
 	expect_answer(&p, 5, 3, "the payload cannot be read: ");
 	ck_assert_int_eq(call(&p, 7, PLUGIN, "Synchronize", &garbage, 0, &err), -1);
@@ -549,7 +550,7 @@ START_TEST(test_unreadable_requests)
 }
 END_TEST
 
-/* --- the list of sandboxes ---------------------------------------------------------------------- */
+/* --- the list of sandboxes ---------------------------------------------------------------- */
 
 START_TEST(test_list_in_parts)
 {
@@ -612,7 +613,7 @@ START_TEST(test_list_of_6_MB)
 }
 END_TEST
 
-/* --- events of pods ----------------------------------------------------------------------------- */
+/* --- events of pods ----------------------------------------------------------------------- */
 
 static void put_event(
 	struct buf *out, uint8_t event, nri_pb_linux_namespace_t *namespaces, pb_size_t n)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Privileges: each test takes them on in a process of its own, which Check forks, and then looks at
- * itself through /proc and by trying what should no longer be possible.
+ * Privileges: each test takes them on in a process of its own, which Check forks, and then
+ * looks at itself through /proc and by trying what should no longer be possible.
  */
 #include "common/privileges.h"
 
@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
+#include <linux/securebits.h>
 #include <seccomp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -130,6 +131,15 @@ static void assert_limits(void)
 	ck_assert_int_eq(prctl(PR_GET_DUMPABLE), 0);
 }
 
+/* capabilities(7): root is nobody special, and none of it can be undone. */
+static void assert_secure_bits(void)
+{
+	ck_assert_int_eq(prctl(PR_GET_SECUREBITS),
+		SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
+			SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED |
+			SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED);
+}
+
 /* --- drop, started as root --------------------------------------------------------------------- */
 
 START_TEST(root_keeps_nothing)
@@ -146,6 +156,7 @@ START_TEST(root_keeps_nothing)
 	assert_status(status, "Gid", "0\t0\t0\t0");
 	assert_status(status, "Groups", " ");
 	assert_limits();
+	assert_secure_bits();
 	ck_assert_int_eq(setuid(NOBODY), -1);
 	read_status_of_exec(status, sizeof(status));
 	assert_caps(status, NO_CAPS_MASK);
@@ -180,6 +191,7 @@ START_TEST(user_keeps_its_table)
 	assert_status(status, "Gid", "65534\t65534\t65534\t65534");
 	assert_status(status, "Groups", " ");
 	assert_limits();
+	assert_secure_bits();
 	ck_assert_int_eq(setresuid(0, 0, 0), -1);
 	ck_assert_int_eq(setresgid(0, 0, 0), -1);
 	read_status_of_exec(status, sizeof(status));
@@ -213,7 +225,8 @@ START_TEST(user_must_not_be_root)
 }
 END_TEST
 
-/* A container that gives no CAP_SETPCAP: neither bounding set nor secure bits can be changed. */
+/* A container that gives no CAP_SETPCAP: neither bounding set nor secure bits can be
+ * changed. */
 START_TEST(root_without_setpcap)
 {
 	char status[4096];

@@ -122,7 +122,7 @@ static void assert_device(const char *name, const char *should)
 	" 'capacity': {'rxQueues': {'value': '4'}}" more_ "}"
 #define SHAREABLE ", 'allowMultipleAllocations': true"
 
-/* --- inventory -------------------------------------------------------------------------------- */
+/* --- inventory ---------------------------------------------------------------------------- */
 
 START_TEST(inventory_is_replaced)
 {
@@ -199,7 +199,7 @@ START_TEST(allocations_are_untouched)
 }
 END_TEST
 
-/* --- merging ---------------------------------------------------------------------------------- */
+/* --- merging ------------------------------------------------------------------------------ */
 
 static const struct {
 	enum manager_type manager;
@@ -260,7 +260,7 @@ START_TEST(prepared_state_is_merged)
 }
 END_TEST
 
-/* --- publication ------------------------------------------------------------------------------ */
+/* --- publication -------------------------------------------------------------------------- */
 
 /* "dummy0:p dummy1:p | dummy2:q": names, pools, slices */
 static void assert_published(const char *should)

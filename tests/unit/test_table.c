@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables: rows, order, indexes, transactions and what watchers are told of them; statd's own two;
- * and the hash behind them.
+ * Tables: rows, order, indexes, transactions and what watchers are told of them; statd's own
+ * two; and the hash behind them.
  */
 #include <check.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "statd/table.h"
 #include "tests/unit/records.h"
 
-/* --- a table of words ------------------------------------------------------------------------- */
+/* --- a table of words --------------------------------------------------------------------- */
 
 struct word {
 	char *text, *language, *kind;
@@ -130,7 +130,7 @@ static void assert_index(size_t index, const char *value, const char *should)
 	ck_assert_str_eq(is.data, should);
 }
 
-/* --- rows ------------------------------------------------------------------------------------- */
+/* --- rows --------------------------------------------------------------------------------- */
 
 START_TEST(rows_are_in_byte_order)
 {
@@ -290,7 +290,7 @@ START_TEST(agrees_with_an_array)
 }
 END_TEST
 
-/* --- watching --------------------------------------------------------------------------------- */
+/* --- watching ----------------------------------------------------------------------------- */
 
 struct diary {
 	struct buf told;
@@ -468,7 +468,7 @@ START_TEST(watcher_is_told_all_of_an_open_transaction)
 }
 END_TEST
 
-/* --- completeness ----------------------------------------------------------------------------- */
+/* --- completeness ------------------------------------------------------------------------- */
 
 START_TEST(table_nobody_fills_is_initialized)
 {
@@ -520,7 +520,7 @@ START_TEST(initialized_without_a_row)
 }
 END_TEST
 
-/* --- statd's tables --------------------------------------------------------------------------- */
+/* --- statd's tables ----------------------------------------------------------------------- */
 
 START_TEST(seed_names)
 {
@@ -586,10 +586,10 @@ START_TEST(shares_of_a_device_coexist)
 }
 END_TEST
 
-/* --- SipHash ---------------------------------------------------------------------------------- */
+/* --- SipHash ------------------------------------------------------------------------------ */
 
-/* The first 16 of the reference implementation's vectors: key 00 01 ... 0f, input 00 01 ... of the
- * length that is the row's number. The last is the paper's example (appendix A). */
+/* The first 16 of the reference implementation's vectors: key 00 01 ... 0f, input 00 01 ... of
+ * the length that is the row's number. The last is the paper's example (appendix A). */
 static const uint64_t vectors[] = {
 	0x726fdb47dd0e0e31,
 	0x74f839c593dc67fd,

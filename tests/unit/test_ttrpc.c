@@ -31,7 +31,7 @@ static struct ttrpc_message only_message(struct ttrpc_reader *r, const struct bu
 	return message;
 }
 
-/* --- messages --------------------------------------------------------------------------------- */
+/* --- messages ----------------------------------------------------------------------------- */
 
 START_TEST(test_messages_are_the_same_at_any_cut)
 {
@@ -98,7 +98,7 @@ START_TEST(test_length_is_bounded)
 }
 END_TEST
 
-/* --- envelopes -------------------------------------------------------------------------------- */
+/* --- envelopes ---------------------------------------------------------------------------- */
 
 START_TEST(test_request_comes_back)
 {
@@ -137,7 +137,8 @@ START_TEST(test_request_comes_back)
 }
 END_TEST
 
-/* Order is free, a field may come twice, and unknown ones may come in between: metadata (5) does. */
+/* Order is free, a field may come twice, and unknown ones may come in between: metadata (5)
+ * does. */
 START_TEST(test_request_in_any_order)
 {
 	static const char data[] = "\x20\x01"
@@ -184,7 +185,8 @@ START_TEST(test_request_cut_anywhere_is_refused_or_shorter)
 		ck_assert_int_eq(err.kind, ERR_INVALID);
 		refused++;
 	}
-	/* only the ends of the three fields before the last are whole requests, and nothing at all */
+	/* only the ends of the three fields before the last are whole requests, and nothing at
+	 * all */
 	ck_assert_uint_eq(refused, m.len - 4);
 	ttrpc_request_fini(&out);
 	ttrpc_reader_fini(&r);

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The dummy manager's decisions, on a host that is a table: the functions of common/nl.h that it
+ * calls there are replaced at link time. What the kernel does is tested elsewhere.
+ */
+#include "dmgr-dummy/dummy.h"
+
+#include <check.h>
+#include <errno.h>
+#include <string.h>
+
+#include "common/link_move.h"
+
+#define UID   "1f0c-uid"
+#define MARK  "netclaim:" UID ":dummy0"
+#define OTHER "netclaim:another:dummy0"
+
+/* --- a host ---------------------------------------------------------------------------------- */
+
+#define MAX_LINKS 4
+
+static struct {
+	struct link_info links[MAX_LINKS]; /* ifindex 0: free */
+	char altname[IFNAMSIZ];            /* of the first */
+	int adds, dels, gets;
+	/* numbers of the calls that fail with EPERM, from 1 */
+	int fail_add, fail_del, fail_get, fail_alias;
+} host;
+
+static struct link_info *slot(const char *name)
+{
+	for (size_t i = 0; i < MAX_LINKS; i++)
+		if (strcmp(host.links[i].name, name) == 0)
+			return &host.links[i];
+	return NULL;
+}
+
+static void host_add(const char *name, const char *kind, const char *alias)
+{
+	struct link_info *link = slot("");
+
+	ck_assert_ptr_nonnull(link);
+	link->ifindex = (int)(link - host.links) + 1;
+	(void)snprintf(link->name, sizeof(link->name), "%s", name);
+	(void)snprintf(link->kind, sizeof(link->kind), "%s", kind);
+	(void)snprintf(link->alias, sizeof(link->alias), "%s", alias);
+}
+
+int __wrap_nl_link_get(struct nl *nl, const char *name, struct link_info *ret, struct err *err);
+int __wrap_nl_link_add(struct nl *nl, const char *name, const char *kind, struct err *err);
+int __wrap_nl_link_del(struct nl *nl, int ifindex, struct err *err);
+int __wrap_nl_link_set_alias(struct nl *nl, int ifindex, const char *alias, struct err *err);
+
+int __wrap_nl_link_get(
+	struct nl *nl UNUSED, const char *name, struct link_info *ret, struct err *err)
+{
+	const struct link_info *link = slot(name);
+
+	*ret = (struct link_info){0};
+	if (++host.gets == host.fail_get)
+		return err_errno(err, EPERM, "get");
+	if (!link && strcmp(host.altname, name) == 0)
+		link = &host.links[0];
+	if (!link)
+		return err_errno(err, ENODEV, "get");
+	*ret = *link;
+	return 0;
+}
+
+int __wrap_nl_link_add(
+	struct nl *nl UNUSED, const char *name, const char *kind, struct err *err)
+{
+	if (++host.adds == host.fail_add)
+		return err_errno(err, EPERM, "add");
+	if (slot(name) || strcmp(host.altname, name) == 0)
+		return err_errno(err, EEXIST, "add");
+	host_add(name, kind, "");
+	return 0;
+}
+
+int __wrap_nl_link_del(struct nl *nl UNUSED, int ifindex, struct err *err)
+{
+	if (++host.dels == host.fail_del)
+		return err_errno(err, EPERM, "del");
+	host.links[ifindex - 1] = (struct link_info){0};
+	return 0;
+}
+
+int __wrap_nl_link_set_alias(
+	struct nl *nl UNUSED, int ifindex, const char *alias, struct err *err)
+{
+	struct link_info *link = &host.links[ifindex - 1];
+
+	if (host.fail_alias)
+		return err_errno(err, EPERM, "alias");
+	(void)snprintf(link->alias, sizeof(link->alias), "%s", alias);
+	return 0;
+}
+
+/* --- an allocation --------------------------------------------------------------------------- */
+
+static struct dummy dummy;
+static struct err err;
+static struct device_list list;
+static struct device_config config;
+static char uid[] = UID, share_id[] = "s1";
+static struct device_alloc alloc;
+
+static int configure(int count)
+{
+	json_t *tree = json_pack("{sbsi}", "enabled", 1, "count", count);
+	int rc = dummy_configure(&dummy, tree, &err);
+
+	json_decref(tree);
+	return rc;
+}
+
+static void set_up(void)
+{
+	memset(&host, 0, sizeof(host));
+	config = (struct device_config){0};
+	ck_assert_int_eq(configure(3), 0);
+	ck_assert_int_eq(dummy_discover(&dummy, &list, &err), 0);
+	alloc = (struct device_alloc){
+		.device = &list.devices.v[0], .claim_uid = uid, .config = &config};
+}
+
+static void tear_down(void)
+{
+	rec_fini(api_method_info(API_MANAGER_DEVICES)->request, &list);
+}
+
+static void setup_ok(void)
+{
+	struct device ret = {0};
+
+	ck_assert_msg(dummy_ops.setup(&dummy, &alloc, &ret, &err) == 0, "%s", err.message);
+	ck_assert(rec_equal(&rec_device, &ret, alloc.device));
+	rec_fini(&rec_device, &ret);
+	ck_assert_str_eq(slot("dummy0")->kind, "dummy");
+	ck_assert_str_eq(slot("dummy0")->alias, MARK);
+}
+
+static void setup_fails(enum err_kind kind, const char *why)
+{
+	struct device ret = {0};
+
+	ck_assert_int_eq(dummy_ops.setup(&dummy, &alloc, &ret, &err), -1);
+	ck_assert_msg(err.kind == kind && strstr(err.message, why), "%s", err.message);
+	ck_assert_ptr_null(ret.name);
+}
+
+/* --- inventory and state --------------------------------------------------------------------- */
+
+START_TEST(inventory_is_as_many_as_configured)
+{
+	json_t *want = json_pack("{s{ss}s{ss}}", "ifName", "string", "dummy2", "kernelIfName",
+		"string", "dummy2");
+
+	ck_assert_uint_eq(list.devices.n, 3);
+	ck_assert_str_eq(list.devices.v[0].name, "dummy0");
+	ck_assert_str_eq(list.devices.v[2].name, "dummy2");
+	ck_assert_str_eq(list.devices.v[2].if_name, "dummy2");
+	ck_assert_str_eq(list.devices.v[2].kernel_if_name, "dummy2");
+	ck_assert(json_equal(list.devices.v[2].attributes, want));
+	ck_assert_ptr_null(list.devices.v[2].capacity);
+	ck_assert(!list.devices.v[2].allow_multiple.v);
+	json_decref(want);
+}
+END_TEST
+
+START_TEST(no_devices_is_an_inventory_too)
+{
+	struct device_list none = {0};
+
+	ck_assert_int_eq(configure(0), 0);
+	ck_assert_int_eq(dummy_discover(&dummy, &none, &err), 0);
+	ck_assert_uint_eq(none.devices.n, 0);
+	rec_fini(api_method_info(API_MANAGER_DEVICES)->request, &none);
+}
+END_TEST
+
+START_TEST(count_has_bounds)
+{
+	ck_assert_int_eq(configure(DUMMY_MAX_COUNT), 0);
+	ck_assert_int_eq(configure(-1), -1);
+	ck_assert_msg(strstr(err.message, "dummy device count must not be negative: -1"), "%s",
+		err.message);
+	ck_assert_int_eq(configure(DUMMY_MAX_COUNT + 1), -1);
+	ck_assert_msg(strstr(err.message, "must be at most 1024"), "%s", err.message);
+	ck_assert_int_eq(err.kind, ERR_INVALID);
+}
+END_TEST
+
+START_TEST(state_has_the_drivers_keys_and_comes_back)
+{
+	json_t *want =
+		json_pack("{sssssisi}", "Name", "dummy0", "HWAddr", "", "MTU", 0, "Flags", 0);
+	struct device ret = {0};
+
+	ck_assert(json_equal(alloc.device->state, want));
+	ck_assert_int_eq(dummy_restore(&dummy, &alloc, &ret, &err), 0);
+	ck_assert(rec_equal(&rec_device, &ret, alloc.device));
+	rec_fini(&rec_device, &ret);
+	/* as the driver written in Go has it: a nil address */
+	ck_assert_int_eq(json_object_set_new(alloc.device->state, "HWAddr", json_null()), 0);
+	ck_assert_msg(dummy_restore(&dummy, &alloc, &ret, &err) == 0, "%s", err.message);
+	rec_fini(&rec_device, &ret);
+	json_decref(want);
+}
+END_TEST
+
+START_TEST(state_that_is_not_the_devices_is_refused)
+{
+	static const char *const bad[] = {"{}", "{\"Name\": 7}", "{\"Name\": \"dummy1\"}",
+		"{\"Name\": \"dummy0\", \"MTU\": -1}"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		struct device ret = {0};
+
+		json_decref(alloc.device->state);
+		alloc.device->state = json_loads(bad[i], 0, NULL);
+		ck_assert_int_eq(dummy_restore(&dummy, &alloc, &ret, &err), -1);
+		ck_assert_int_eq(err.kind, ERR_INVALID);
+		ck_assert_int_eq(dummy_free(&dummy, &alloc, &err), -1);
+	}
+	ck_assert_int_eq(host.gets, 0);
+}
+END_TEST
+
+/* --- setup ----------------------------------------------------------------------------------- */
+
+START_TEST(setup_makes_the_link_and_marks_it)
+{
+	setup_ok();
+	ck_assert_int_eq(host.adds, 1);
+	setup_ok(); /* recover is the same */
+	ck_assert_int_eq(host.dels, 0);
+	ck_assert(dummy_ops.recover == dummy_ops.setup);
+}
+END_TEST
+
+START_TEST(share_is_part_of_the_mark)
+{
+	struct device ret = {0};
+
+	alloc.share_id = share_id;
+	ck_assert_int_eq(dummy_setup(&dummy, &alloc, &ret, &err), 0);
+	ck_assert_str_eq(slot("dummy0")->alias, MARK ":s1");
+	rec_fini(&rec_device, &ret);
+}
+END_TEST
+
+START_TEST(failing_add_is_told)
+{
+	host.fail_add = 1;
+	setup_fails(ERR_INTERNAL, "failed to create dummy interface dummy0: ");
+	ck_assert_int_eq(err.sys, EPERM);
+}
+END_TEST
+
+START_TEST(dummy_link_without_a_mark_is_adopted)
+{
+	host_add("dummy0", "dummy", "an administrator's");
+	setup_ok();
+	ck_assert_int_eq(host.dels, 0);
+}
+END_TEST
+
+START_TEST(link_of_another_kind_is_replaced)
+{
+	host_add("dummy0", "veth", "");
+	setup_ok();
+	ck_assert_int_eq(host.dels, 1);
+	ck_assert_int_eq(host.adds, 2);
+}
+END_TEST
+
+START_TEST(failing_lookup_is_told)
+{
+	host_add("dummy0", "dummy", "");
+	host.fail_get = 1;
+	setup_fails(ERR_INTERNAL, "dummy interface dummy0 exists but could not be read: ");
+}
+END_TEST
+
+START_TEST(failing_delete_is_told)
+{
+	host_add("dummy0", "veth", "");
+	host.fail_del = 1;
+	setup_fails(ERR_INTERNAL, "failed to delete stale interface dummy0: ");
+}
+END_TEST
+
+START_TEST(failing_second_add_is_told)
+{
+	host_add("dummy0", "veth", "");
+	host.fail_add = 2;
+	setup_fails(ERR_INTERNAL, "failed to recreate dummy interface dummy0: ");
+}
+END_TEST
+
+START_TEST(failing_mark_is_told)
+{
+	host.fail_alias = 1;
+	setup_fails(ERR_INTERNAL, "failed to mark dummy interface dummy0: ");
+}
+END_TEST
+
+START_TEST(another_claims_link_is_a_conflict)
+{
+	static const char *const kinds[] = {"dummy", "veth"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
+		memset(&host, 0, sizeof(host));
+		host_add("dummy0", kinds[i], OTHER);
+		setup_fails(ERR_CONFLICT, OTHER);
+		ck_assert_str_eq(slot("dummy0")->alias, OTHER);
+		ck_assert_int_eq(host.dels, 0);
+	}
+}
+END_TEST
+
+START_TEST(alternative_name_is_a_conflict)
+{
+	host_add("eth7", "dummy", "");
+	(void)snprintf(host.altname, sizeof(host.altname), "dummy0");
+	setup_fails(ERR_CONFLICT, "'dummy0' is an alternative name of link 'eth7'");
+	ck_assert_str_eq(slot("eth7")->alias, "");
+	ck_assert_int_eq(host.dels, 0);
+}
+END_TEST
+
+START_TEST(vlan_is_refused_before_anything_is_touched)
+{
+	config.vlan = (struct rec_int){.v = 7, .set = true};
+	setup_fails(ERR_INVALID, "vlan: a dummy device has no VLAN support");
+	ck_assert_int_eq(host.adds + host.gets, 0);
+}
+END_TEST
+
+START_TEST(foreign_names_are_refused)
+{
+	static const char *const names[] = {
+		"eth0", "dummy", "dummy01", "dummy1024", "dummy-1", "dummy0x", "xdummy0"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		free(alloc.device->name);
+		alloc.device->name = xstrdup(names[i]);
+		setup_fails(ERR_INVALID, "is not a dummy device");
+	}
+	ck_assert_int_eq(host.adds + host.gets, 0);
+}
+END_TEST
+
+/* --- free ------------------------------------------------------------------------------------ */
+
+START_TEST(free_deletes_once)
+{
+	setup_ok();
+	ck_assert_int_eq(dummy_free(&dummy, &alloc, &err), 0);
+	ck_assert_int_eq(host.dels, 1);
+	ck_assert_int_eq(dummy_free(&dummy, &alloc, &err), 0);
+	ck_assert_int_eq(host.dels, 1);
+}
+END_TEST
+
+START_TEST(free_leaves_what_is_not_the_claims)
+{
+	static const char *const aliases[] = {OTHER, "", MARK ":s1"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(aliases); i++) {
+		memset(&host, 0, sizeof(host));
+		host_add("dummy0", "dummy", aliases[i]);
+		ck_assert_int_eq(dummy_free(&dummy, &alloc, &err), 0);
+		ck_assert_int_eq(host.dels, 0);
+	}
+}
+END_TEST
+
+START_TEST(free_refuses_another_kind)
+{
+	host_add("dummy0", "veth", "");
+	ck_assert_int_eq(dummy_free(&dummy, &alloc, &err), -1);
+	ck_assert_str_eq(err.message, "interface is not a dummy device: dummy0");
+	ck_assert_int_eq(host.dels, 0);
+}
+END_TEST
+
+START_TEST(free_takes_an_alternative_name_for_nothing)
+{
+	host_add("eth7", "dummy", MARK);
+	(void)snprintf(host.altname, sizeof(host.altname), "dummy0");
+	ck_assert_int_eq(dummy_free(&dummy, &alloc, &err), 0);
+	ck_assert_int_eq(host.dels, 0);
+}
+END_TEST
+
+START_TEST(free_tells_what_fails)
+{
+	setup_ok();
+	host.fail_del = 1;
+	ck_assert_int_eq(dummy_free(&dummy, &alloc, &err), -1);
+	ck_assert_int_eq(err.sys, EPERM);
+	host.fail_get = host.gets + 1;
+	ck_assert_int_eq(dummy_free(&dummy, &alloc, &err), -1);
+	ck_assert_int_eq(err.sys, EPERM);
+}
+END_TEST
+
+static Suite *suite(void)
+{
+	Suite *s = suite_create("dummy");
+	TCase *c = tcase_create("decisions");
+
+	tcase_add_checked_fixture(c, set_up, tear_down);
+	tcase_add_test(c, inventory_is_as_many_as_configured);
+	tcase_add_test(c, no_devices_is_an_inventory_too);
+	tcase_add_test(c, count_has_bounds);
+	tcase_add_test(c, state_has_the_drivers_keys_and_comes_back);
+	tcase_add_test(c, state_that_is_not_the_devices_is_refused);
+	tcase_add_test(c, setup_makes_the_link_and_marks_it);
+	tcase_add_test(c, share_is_part_of_the_mark);
+	tcase_add_test(c, failing_add_is_told);
+	tcase_add_test(c, dummy_link_without_a_mark_is_adopted);
+	tcase_add_test(c, link_of_another_kind_is_replaced);
+	tcase_add_test(c, failing_lookup_is_told);
+	tcase_add_test(c, failing_delete_is_told);
+	tcase_add_test(c, failing_second_add_is_told);
+	tcase_add_test(c, failing_mark_is_told);
+	tcase_add_test(c, another_claims_link_is_a_conflict);
+	tcase_add_test(c, alternative_name_is_a_conflict);
+	tcase_add_test(c, vlan_is_refused_before_anything_is_touched);
+	tcase_add_test(c, foreign_names_are_refused);
+	tcase_add_test(c, free_deletes_once);
+	tcase_add_test(c, free_leaves_what_is_not_the_claims);
+	tcase_add_test(c, free_refuses_another_kind);
+	tcase_add_test(c, free_takes_an_alternative_name_for_nothing);
+	tcase_add_test(c, free_tells_what_fails);
+	suite_add_tcase(s, c);
+	return s;
+}
+
+int main(void)
+{
+	SRunner *runner = srunner_create(suite());
+	int failed;
+
+	srunner_run_all(runner, CK_NORMAL);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
