@@ -135,7 +135,8 @@ $(O)/%.a:
 	$(Q)rm -f $@
 	$(Q)$(AR) rcs $@ $^
 
-$(O)/obj/%.o: %.c $(PB_H) Makefile
+# generated headers first; which object needs which, its own .d says
+$(O)/obj/%.o: %.c Makefile | $(PB_H)
 	@mkdir -p $(@D)
 	$(call say,CC)
 	$(Q)$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
@@ -208,9 +209,10 @@ unit integration vmtest: test-deps
 lint: test-deps
 	tests/run lint
 
-demo: deps
+demo:
+	scripts/packages.sh demo
 	+$(MAKE) --no-print-directory -j$(JOBS) all
-	scripts/demo.sh
+	scripts/demo.sh $(O)
 
 # --- installation --------------------------------------------------------------------------------
 

@@ -88,6 +88,11 @@ static void make_device(const char *name, struct device *ret)
 		"{s{ss}s{ss}}", "ifName", "string", name, "kernelIfName", "string", name);
 }
 
+static void format_name(unsigned n, char out[static IFNAMSIZ])
+{
+	(void)snprintf(out, IFNAMSIZ, NAME_PREFIX "%u", n);
+}
+
 /* Whether it is the name of one of ours, of this configuration or an earlier one. */
 static bool is_name(const char *name)
 {
@@ -97,7 +102,7 @@ static bool is_name(const char *name)
 	if (!str_has_prefix(name, NAME_PREFIX) ||
 		parse_i64(name + strlen(NAME_PREFIX), 0, DUMMY_MAX_COUNT - 1, &n) < 0)
 		return false;
-	(void)snprintf(canonical, sizeof(canonical), NAME_PREFIX "%d", (int)n);
+	format_name((unsigned)n, canonical);
 	return strcmp(name, canonical) == 0;
 }
 
@@ -144,7 +149,7 @@ int dummy_configure(void *ctx, const json_t *config, struct err *err)
 
 	if (rec_decode(&rec_dummy_config, config, REC_LENIENT, "dummy", NULL, &c, err) < 0)
 		return -1;
-	d->count = (int)c.count.v;
+	d->count = (unsigned)c.count.v;
 	return 0;
 }
 
@@ -153,10 +158,10 @@ int dummy_discover(void *ctx, struct device_list *ret, struct err *err UNUSED)
 	const struct dummy *d = ctx;
 	char name[IFNAMSIZ];
 
-	ret->devices.v = xcalloc((size_t)d->count, sizeof(*ret->devices.v));
-	ret->devices.n = (size_t)d->count;
-	for (int i = 0; i < d->count; i++) {
-		(void)snprintf(name, sizeof(name), NAME_PREFIX "%d", i);
+	ret->devices.v = xcalloc(d->count, sizeof(*ret->devices.v));
+	ret->devices.n = d->count;
+	for (unsigned i = 0; i < d->count; i++) {
+		format_name(i, name);
 		make_device(name, &ret->devices.v[i]);
 	}
 	return 0;

@@ -17,7 +17,7 @@
 struct dummy {
 	struct nl host;
 	int host_netns_fd;
-	int count;
+	unsigned count;
 };
 
 extern const struct manager_ops dummy_ops;

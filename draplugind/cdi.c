@@ -14,7 +14,8 @@
 #include "common/file.h"
 #include "draplugind/tree.h"
 
-#define CDI_VERSION "0.5.0" /* the first that lets a device's name begin with a digit, as UIDs do */
+/* The first version that lets a device's name begin with a digit, as UIDs do. */
+#define CDI_VERSION "0.5.0"
 #define CDI_CLASS   "metadata"
 
 char *cdi_device_id(const struct cdi *cdi, const char *claim_uid, const char *request)
@@ -66,13 +67,15 @@ int cdi_write(const struct cdi *cdi, const char *claim_uid, const char *request,
 {
 	cleanup_free char *prefix = file_prefix(cdi, claim_uid);
 	cleanup_free char *name = xasprintf("%s%s.json", prefix, request);
-	cleanup_free char *spec = format_spec(cdi, claim_uid, request, host_path, container_path);
+	cleanup_free char *spec =
+		format_spec(cdi, claim_uid, request, host_path, container_path);
 	cleanup_close int dir = make_and_open_dir(cdi, err);
 
 	if (dir < 0)
 		return -1;
 	if (!spec)
-		return err_set(err, ERR_INTERNAL, "CDI specification %s: cannot be formatted", name);
+		return err_set(
+			err, ERR_INTERNAL, "CDI specification %s: cannot be formatted", name);
 	if (tree_holds(dir, name, spec, strlen(spec)))
 		return 0;
 	if (file_write_atomic(dir, name, spec, strlen(spec), 0644, err) < 0)
@@ -92,7 +95,8 @@ static bool is_ours(const char *entry, const char *prefix)
 {
 	if (str_has_prefix(entry, prefix))
 		return has_suffix(entry, ".json");
-	return entry[0] == '.' && str_has_prefix(entry + 1, prefix) && has_suffix(entry, ".tmp");
+	return entry[0] == '.' && str_has_prefix(entry + 1, prefix) &&
+	       has_suffix(entry, ".tmp");
 }
 
 static int remove_matching(int dir, const char *prefix, struct err *err)

@@ -32,9 +32,15 @@
 #define MAX_CLAIMS 128
 /* What is left of the kubelet's deadline when statd's time is up, so that the kubelet hears our
  * reason and not only its own "deadline exceeded". */
-#define ANSWER_MS 500
+#define ANSWER_MS  500
 
 struct batch;
+
+/* What the kubelet is told of a device beyond what statd said. */
+struct answer {
+	char *request; /* without subrequest */
+	char *cdi_id;  /* NULL: the request's first device has it */
+};
 
 /* One claim of a batch. */
 struct work {
@@ -43,11 +49,7 @@ struct work {
 	struct claim_ref claim; /* of the request, copied */
 	char *error;            /* NULL: all is well */
 	struct claim_prepare_result prepared;
-	/* one for each prepared device, what the kubelet is told beyond */
-	struct answer {
-		char *request; /* without subrequest */
-		char *cdi_id;  /* NULL: the request's first device has it */
-	} *answers;
+	struct answer *answers; /* one for each prepared device */
 };
 
 /* What is different between preparing and unpreparing. */
@@ -74,7 +76,8 @@ static const struct rec_desc *prepared_desc(void)
 
 /* --- files ----------------------------------------------------------------------------------- */
 
-static int write_request(struct dra *dra, struct work *work, const char *request, struct err *err)
+static int write_request(
+	struct dra *dra, struct work *work, const char *request, struct err *err)
 {
 	const char *uid = work->claim.uid;
 	cleanup_free char *host = metadata_host_path(&dra->metadata, &work->claim, request);
@@ -100,7 +103,8 @@ static int write_files(struct dra *dra, struct work *work, struct err *err)
 
 	work->answers = xcalloc(n, sizeof(*work->answers));
 	for (size_t i = 0; i < n; i++)
-		work->answers[i].request = metadata_request(work->prepared.devices.v[i].request);
+		work->answers[i].request =
+			metadata_request(work->prepared.devices.v[i].request);
 	for (size_t i = 0; i < n; i++) {
 		struct answer *a = &work->answers[i];
 
@@ -136,15 +140,16 @@ static void fill_device(const struct batch *batch, const struct prepared_device 
 	};
 }
 
-static void fill_devices(
-	const struct batch *batch, const struct work *work, dra_node_prepare_resource_response_t *to)
+static void fill_devices(const struct batch *batch, const struct work *work,
+	dra_node_prepare_resource_response_t *to)
 {
 	size_t n = work->prepared.devices.n;
 
 	to->devices = xcalloc(n, sizeof(*to->devices));
 	to->devices_count = (pb_size_t)n;
 	for (size_t i = 0; i < n; i++)
-		fill_device(batch, &work->prepared.devices.v[i], &work->answers[i], &to->devices[i]);
+		fill_device(batch, &work->prepared.devices.v[i], &work->answers[i],
+			&to->devices[i]);
 }
 
 static void reply_prepared(const struct batch *batch)
@@ -213,32 +218,31 @@ static void batch_answer(struct batch *batch)
 static void work_fail(struct work *work, const struct err *err)
 {
 	work->error = xstrdup(err->message);
-	str_sanitize(work->error); /* the kubelet refuses an answer that is not UTF-8 as a whole */
+	/* the kubelet refuses an answer as a whole that is not UTF-8 */
+	str_sanitize(work->error);
 }
 
 static void log_work(const struct work *work)
 {
 	const struct task *task = work->batch->task;
-	cleanup_free char *name =
-		xasprintf("%s/%s", work->claim.namespace, work->claim.name);
+	cleanup_free char *name = xasprintf("%s/%s", work->claim.namespace, work->claim.name);
 
 	if (work->error)
 		LOG(WARN,
-			FIELDS(F("claim", work->claim.uid), F("name", name), F("err", work->error)),
+			FIELDS(F("claim", work->claim.uid), F("name", name),
+				F("err", work->error)),
 			"%s", task->failed);
 	else
-		LOG(INFO, FIELDS(F("claim", work->claim.uid), F("name", name)), "%s", task->done);
+		LOG(INFO, FIELDS(F("claim", work->claim.uid), F("name", name)), "%s",
+			task->done);
 }
 
 /* The oldest work in hand on a claim, NULL if there is none. */
 static struct work *first_work(struct dra *dra, const char *uid)
 {
-	struct work *work;
-
-	DL_FOREACH(dra->works, work) {
+	for (struct work *work = dra->works; work; work = work->next)
 		if (strcmp(work->claim.uid, uid) == 0)
 			return work;
-	}
 	return NULL;
 }
 
@@ -313,15 +317,17 @@ static int check_names(const struct claim_ref *claim, struct err *err)
 
 static void batch_add(struct batch *batch, const dra_claim_t *wanted)
 {
-	struct claim_ref claim = {text_of(wanted->namespace), text_of(wanted->name),
-		text_of(wanted->uid)};
+	struct claim_ref claim = {
+		text_of(wanted->namespace), text_of(wanted->name), text_of(wanted->uid)};
 	struct work *work = find_in_batch(batch, claim.uid);
 	struct err err;
 
 	if (work) {
-		if (!work->error && (strcmp(work->claim.name, claim.name) != 0 ||
-					    strcmp(work->claim.namespace, claim.namespace) != 0)) {
-			(void)err_set(&err, ERR_INVALID, "the request names two claims of this UID");
+		if (!work->error &&
+			(strcmp(work->claim.name, claim.name) != 0 ||
+				strcmp(work->claim.namespace, claim.namespace) != 0)) {
+			(void)err_set(
+				&err, ERR_INVALID, "the request names two claims of this UID");
 			work_fail(work, &err);
 		}
 		rec_fini(api_method_info(API_CLAIM_PREPARE)->request, &claim);
@@ -338,8 +344,8 @@ static void batch_add(struct batch *batch, const dra_claim_t *wanted)
 static int check_claims(const dra_claim_t *claims, size_t n, struct err *err)
 {
 	if (n > MAX_CLAIMS)
-		return err_set(err, ERR_INVALID, "%zu claims in one call, at most %d are taken", n,
-			MAX_CLAIMS);
+		return err_set(err, ERR_INVALID, "%zu claims in one call, at most %d are taken",
+			n, MAX_CLAIMS);
 	for (size_t i = 0; i < n; i++)
 		if (check_uid(claims[i].uid ? claims[i].uid : "", err) < 0)
 			return err_wrap(err, "UID of a claim");
@@ -429,14 +435,14 @@ static void unprepare(void *ctx, struct grpc_call *call, const void *request)
 	take_batch(ctx, call, &unpreparing, false, r->claims, r->claims_count);
 }
 
-#define PREPARE_METHOD(version, handler)                                                        \
-	GRPC_METHOD("/k8s.io.kubelet.pkg.apis.dra." version ".DRAPlugin/NodePrepareResources",  \
-		dra_node_prepare_resources_request_t, dra_node_prepare_resources_response_t,    \
+#define PREPARE_METHOD(version, handler)                                                       \
+	GRPC_METHOD("/k8s.io.kubelet.pkg.apis.dra." version ".DRAPlugin/NodePrepareResources", \
+		dra_node_prepare_resources_request_t, dra_node_prepare_resources_response_t,   \
 		handler)
-#define UNPREPARE_METHOD(version)                                                               \
-	GRPC_METHOD("/k8s.io.kubelet.pkg.apis.dra." version                                     \
-		    ".DRAPlugin/NodeUnprepareResources",                                        \
-		dra_node_unprepare_resources_request_t,                                         \
+#define UNPREPARE_METHOD(version)                                                              \
+	GRPC_METHOD("/k8s.io.kubelet.pkg.apis.dra." version                                    \
+		    ".DRAPlugin/NodeUnprepareResources",                                       \
+		dra_node_unprepare_resources_request_t,                                        \
 		dra_node_unprepare_resources_response_t, unprepare)
 
 static const struct grpc_method methods[] = {

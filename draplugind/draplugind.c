@@ -102,7 +102,7 @@ int draplugind_check(const struct draplugind_options *options, struct err *err)
 
 	if (options->kubelet_dir[0] != '/')
 		return err_set(err, ERR_INVALID,
-			"--kubelet-dir %s: must be absolute, the kubelet is told paths below it",
+			"--kubelet-dir %s: must be absolute, the kubelet dials paths below it",
 			options->kubelet_dir);
 	if (stat(options->kubelet_dir, &st) < 0)
 		return err_errno(err, errno, "--kubelet-dir %s", options->kubelet_dir);

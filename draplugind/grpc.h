@@ -29,10 +29,10 @@ struct grpc_method {
 	grpc_handler *handle;
 };
 /* request_ and response_ are nanopb's struct names. */
-#define GRPC_METHOD(path_, request_, response_, handle_)                                        \
-	{                                                                                       \
-		.path = path_, .request = &request_##_msg, .request_size = sizeof(request_),    \
-		.response = &response_##_msg, .handle = handle_                                 \
+#define GRPC_METHOD(path_, request_, response_, handle_)                                       \
+	{                                                                                      \
+		.path = path_, .request = &request_##_msg, .request_size = sizeof(request_),   \
+		.response = &response_##_msg, .handle = handle_                                \
 	}
 
 struct grpc_service {

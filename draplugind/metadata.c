@@ -22,7 +22,6 @@
 #include <string.h>
 
 #include "common/file.h"
-#include "common/log.h"
 #include "draplugind/tree.h"
 
 #define STORE          "dra-device-metadata"
@@ -30,7 +29,7 @@
 #define CONTAINER_BASE "/var/run/kubernetes.io/dra-device-attributes"
 #define API_GROUP      "metadata.resource.k8s.io"
 /* 32 devices of 32 attributes with 64 bytes a value are far less, twice */
-#define MAX_BYTES (1u << 20)
+#define MAX_BYTES      (1u << 20)
 
 static const char *const versions[] = {API_GROUP "/v1beta1", API_GROUP "/v1alpha1"};
 
@@ -88,7 +87,7 @@ static json_t *sorted(json_t *object)
 	json_t *to = json_object(), *value;
 	const char *name;
 
-	json_object_foreach(object, name, value)
+	json_object_foreach (object, name, value)
 		names[n++] = name;
 	qsort(names, n, sizeof(*names), compare_names);
 	for (size_t i = 0; i < n; i++)
@@ -98,14 +97,14 @@ static json_t *sorted(json_t *object)
 
 static json_t *device_object(const struct metadata *m, const struct prepared_device *device)
 {
-	json_t *o = json_pack("{s:s, s:s, s:s}", "driver", m->driver, "pool", device->pool, "name",
-		device->device);
+	json_t *o = json_pack("{s:s, s:s, s:s}", "driver", m->driver, "pool", device->pool,
+		"name", device->device);
 
 	if (json_object_size(device->attributes))
 		(void)json_object_set_new(o, "attributes", sorted(device->attributes));
 	if (device->if_name)
-		(void)json_object_set_new(o, "networkData",
-			json_pack("{s:s}", "interfaceName", device->if_name));
+		(void)json_object_set_new(
+			o, "networkData", json_pack("{s:s}", "interfaceName", device->if_name));
 	return o;
 }
 
@@ -115,7 +114,7 @@ static json_t *request_object(json_t *requests, const char *reference)
 	json_t *o;
 	size_t i;
 
-	json_array_foreach(requests, i, o)
+	json_array_foreach (requests, i, o)
 		if (strcmp(json_string_value(json_object_get(o, "name")), reference) == 0)
 			return o;
 	o = json_pack("{s:s, s:[]}", "name", reference, "devices");
@@ -123,8 +122,8 @@ static json_t *request_object(json_t *requests, const char *reference)
 	return o;
 }
 
-static json_t *requests_array(const struct metadata *m, const struct claim_prepare_result *prepared,
-	const char *request)
+static json_t *requests_array(const struct metadata *m,
+	const struct claim_prepare_result *prepared, const char *request)
 {
 	json_t *requests = json_array();
 
@@ -271,8 +270,8 @@ static bool is_foreign(int of_claim, const char *entry, const struct claim_ref *
 	       strcmp(f.uid, claim->uid) != 0;
 }
 
-static int remove_requests(int of_claim, const struct claim_ref *claim, size_t *ret_kept,
-	struct err *err)
+static int remove_requests(
+	int of_claim, const struct claim_ref *claim, size_t *ret_kept, struct err *err)
 {
 	struct strlist entries = {0};
 	int r = tree_list(of_claim, &entries, err);
@@ -298,12 +297,7 @@ static int remove_claim(int store, const struct claim_ref *claim, struct err *er
 		return err->sys == ENOENT ? 0 : -1;
 	if (remove_requests(of_claim, claim, &kept, err) < 0)
 		return -1;
-	if (kept) {
-		LOG(INFO, FIELDS(F("claim", claim->uid)),
-			"metadata in %s stays: it is that of another claim of the same name", name);
-		return 0;
-	}
-	return tree_remove(store, name, err);
+	return kept ? 0 : tree_remove(store, name, err);
 }
 
 int metadata_remove(const struct metadata *m, const struct claim_ref *claim, struct err *err)

@@ -41,7 +41,8 @@ static void become_registered(struct registration *r);
 
 static void handle_get_info(void *ctx, struct grpc_call *call, const void *request)
 {
-	static char type[] = "DRAPlugin", v1[] = "v1.DRAPlugin", v1beta1[] = "v1beta1.DRAPlugin";
+	static char type[] = "DRAPlugin", v1[] = "v1.DRAPlugin",
+		    v1beta1[] = "v1beta1.DRAPlugin";
 	char *versions[] = {v1, v1beta1}; /* the kubelet takes the first that it knows */
 	struct registration *r = ctx;
 	const registration_plugin_info_t info = {

@@ -37,7 +37,7 @@ struct registration {
 		const struct grpc_service *service;
 		void *ctx;
 		struct grpc_server *server; /* NULL: down */
-		dev_t dev; /* of the socket file that is ours */
+		dev_t dev;                  /* of the socket file that is ours */
 		ino_t ino;
 	} dra, registry;
 	uint64_t retry_interval_ms, timeout_ms;

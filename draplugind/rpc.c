@@ -53,9 +53,8 @@ static void on_end(uv_timer_t *timer)
 {
 	struct dra_rpc *rpc = timer->data;
 
-	rpc_client_free(rpc->client);
-	rpc->client = NULL;
 	rpc->ready = false;
+	rpc_client_free(take_ptr(rpc->client));
 	uv_close((uv_handle_t *)timer, NULL);
 }
 
@@ -151,16 +150,13 @@ void dra_rpc_start(struct dra_rpc *rpc, enum api_method method, const struct cla
 
 static void become_ready(struct dra_rpc *rpc)
 {
-	struct dra_rpc_call *call;
-
 	if (rpc->ready)
 		return;
 	LOG(INFO, NO_FIELDS, "statd is ready");
 	rpc->ready = true;
-	DL_FOREACH(rpc->calls, call) {
+	for (struct dra_rpc_call *call = rpc->calls; call; call = call->next)
 		if (!call->sent)
 			call_send(call);
-	}
 	rpc->events->on_ready(rpc->ctx);
 }
 
@@ -197,14 +193,15 @@ static void on_hello(void *ctx, const struct err *err, const void *result, int *
 	(void)fds;
 	if (rpc->stopping)
 		return;
-	if (err && !err_kind_info(err->kind)->retry) {
+	if (err && err->kind != ERR_UNAVAILABLE && err->kind != ERR_DEADLINE) {
 		rpc->events->on_refused(rpc->ctx, err);
 		return;
 	}
 	if (err) {
 		struct rpc_conn *conn = rpc_client_conn(rpc->client);
 
-		LOG(WARN, FIELDS(F("err", err->message)), "statd does not answer, trying again");
+		LOG(WARN, FIELDS(F("err", err->message)),
+			"statd does not answer, trying again");
 		if (conn)
 			rpc_conn_close(conn, "it does not answer");
 		return;
@@ -256,13 +253,10 @@ void dra_rpc_init(struct dra_rpc *rpc, uv_loop_t *loop, const char *runtime_dir,
 
 void dra_rpc_stop(struct dra_rpc *rpc)
 {
-	struct dra_rpc_call *call;
-
 	rpc->stopping = true;
-	DL_FOREACH(rpc->calls, call) {
+	for (struct dra_rpc_call *call = rpc->calls; call; call = call->next)
 		if (!call->sent)
 			call_wait(call);
-	}
 	end_if_done(rpc);
 }
 

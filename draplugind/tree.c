@@ -74,8 +74,10 @@ int tree_read(int at, const char *name, size_t max, struct buf *to, struct err *
 		if (n < 0)
 			return err_errno(err, errno, "reading %s", name);
 		to->len += (size_t)n;
+		to->data[to->len] = '\0';
 		if (to->len - before > max)
-			return err_set(err, ERR_INVALID, "%s has more than %zu bytes", name, max);
+			return err_set(
+				err, ERR_INVALID, "%s has more than %zu bytes", name, max);
 	} while (n > 0);
 	return 0;
 }

@@ -2,27 +2,26 @@
 /*
  * Carrying out what the runtime asks.
  *
- * Each event becomes an operation in the queue of its sandbox (pods.h), and the first of a queue is
- * under way: with statd, or waiting to try again, because statd is away, has just lost a manager,
- * or is still to be asked. Different sandboxes do not wait for each other.
+ * Each event becomes an operation in the queue of its sandbox (pods.h), and the first of a
+ * queue is under way: with statd, or waiting to try again, because statd is away, has just lost
+ * a manager, or is still to be asked. Different sandboxes do not wait for each other.
  *
  * Silence is the one answer that must not be given: a runtime that waits in vain closes the
- * connection and starts the pod without its devices. So each event is answered a little before its
- * budget is spent, with what is known then, and so it is when it waits in a queue. What was begun
- * is then carried on with: a detach is worth finishing though nobody listens any more, and an
- * attach that comes too late is undone by the stop that the runtime sends after an error.
+ * connection and starts the pod without its devices. So each event is answered a little before
+ * its budget is spent, with what is known then, and so it is when it waits in a queue. What was
+ * begun is then carried on with: a detach is worth finishing though nobody listens any more,
+ * and an attach that comes too late is undone by the stop that the runtime sends after an
+ * error.
  *
- * A sandbox of the host's network has nothing to be attached to, and a pod whose UID is none of
- * Kubernetes' has no claim: both are answered at once. For all others statd is asked, and it alone
- * knows whether there is anything to do.
+ * A sandbox of the host's network has nothing to be attached to, and a pod whose names are none
+ * of Kubernetes' has no claim: both are answered at once. For all others statd is asked, and it
+ * alone knows whether there is anything to do.
  *
- * A namespace is opened for a call and closed when the call has been sent: an open one would keep
- * alive what the runtime has removed.
+ * A namespace is opened for a call and closed when the call has been sent: an open one would
+ * keep alive what the runtime has removed.
  */
 #include "nrihookd/hooks.h"
 
-#include <assert.h>
-#include <stdlib.h>
 #include <utlist.h>
 
 #include "common/check.h"
@@ -52,7 +51,7 @@ static bool is_stopping(const struct hooks *h)
 	return h->on_idle != NULL;
 }
 
-/* --- answering the runtime -------------------------------------------------------------------- */
+/* --- answering the runtime ---------------------------------------------------------------- */
 
 static uint64_t answer_within_ms(uint64_t budget_ms)
 {
@@ -81,7 +80,7 @@ static void answer_when_due(struct hooks *h, struct pod_op *op, uint64_t now)
 	answer(h, op, &err);
 }
 
-/* --- the end of an operation ------------------------------------------------------------------- */
+/* --- the end of an operation -------------------------------------------------------------- */
 
 static void log_end(const struct pod_op *op, const struct err *err, int64_t devices)
 {
@@ -125,7 +124,7 @@ static void advance(struct hooks *h, struct pod_op *op)
 	while (op && attempt(h, op));
 }
 
-/* --- calls to statd ------------------------------------------------------------------------------ */
+/* --- calls to statd ----------------------------------------------------------------------- */
 
 static void retry_later(struct pod_op *op, const struct err *err)
 {
@@ -202,32 +201,35 @@ static void call_detach(struct hooks *h, struct pod_op *op)
 	op->call = rpc_start(h->loop, hook_rpc_conn(h->rpc), API_POD_DETACH, &request, NULL,
 		left_ms(op), on_detached, op);
 }
-/* --- the sandboxes that live ------------------------------------------------------------------------ */
 
-static bool opens(const struct hooks *h, const struct pod *pod)
+/* --- the sandboxes that live -------------------------------------------------------------- */
+
+/* A runtime forgets to tell of sandboxes that ended while it was away, but their namespaces end
+ * with them. One that cannot be opened for another reason is there. */
+static bool is_gone(const struct hooks *h, const struct pod *pod)
 {
-	struct err ignored;
-	cleanup_close int fd = pod_netns_open(h->netns, pod->netns_path, &ignored);
+	struct err err = ERR_INIT;
+	cleanup_close int fd = pod_netns_open(h->netns, pod->netns_path, &err);
 
-	return fd >= 0;
+	return fd < 0 && err.kind == ERR_NOT_FOUND;
 }
 
-/* Calls with all that live and whose namespace is there, and with this one in any case. */
-static struct rpc_pending *call_sync(
-	struct hooks *h, const struct pod *and, rpc_done_cb *cb, void *ctx)
+/* Calls with all that live, and in any case with this one, which the runtime starts. */
+static struct rpc_pending *call_sync(struct hooks *h, const struct pod *started,
+	uint64_t deadline_ms, rpc_done_cb *cb, void *ctx)
 {
 	struct pod_ref *refs = xcalloc(HASH_COUNT(h->pods.by_id), sizeof(*refs));
 	struct pod_sync request = {.pods = {.v = refs}};
 	struct rpc_pending *call;
 
 	for (const struct pod *pod = h->pods.by_id; pod; pod = pod->hh.next)
-		if (pod->live && !pod->host_network && (pod == and || opens(h, pod)))
+		if (pod->live && !pod->host_network && (pod == started || !is_gone(h, pod)))
 			refs[request.pods.n++] = (struct pod_ref){
 				.pod_uid = pod->uid,
 				.sandbox_id = pod->sandbox_id,
 			};
-	call = rpc_start(
-		h->loop, hook_rpc_conn(h->rpc), API_POD_SYNC, &request, NULL, 0, cb, ctx);
+	call = rpc_start(h->loop, hook_rpc_conn(h->rpc), API_POD_SYNC, &request, NULL,
+		deadline_ms, cb, ctx);
 	free(refs);
 	return call;
 }
@@ -272,13 +274,13 @@ static void on_missing(void *ctx, const struct err *err, const void *result, int
 void hooks_sync(struct hooks *h)
 {
 	if (h->listed && hook_rpc_conn(h->rpc))
-		(void)call_sync(h, NULL, on_missing, h);
+		(void)call_sync(h, NULL, 0, on_missing, h);
 }
 
-/* --- trying ------------------------------------------------------------------------------------------ */
+/* --- trying ------------------------------------------------------------------------------- */
 
-/* The sandbox's namespace does not open, for the reason in op->err. That stops the pod only if it
- * has devices: else a mount that is missing would stop every pod of the node. */
+/* The sandbox's namespace does not open, for the reason in op->err. That stops the pod only if
+ * it has devices: else a mount that is missing would stop every pod of the node. */
 static void on_asked(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
 {
 	const struct pod_sync_result *missing = result;
@@ -301,10 +303,11 @@ static bool attempt_attach(struct hooks *h, struct pod_op *op)
 	}
 	if (op->kind == POD_OP_RUN && h->listed) {
 		op->err = err;
-		op->call = call_sync(h, op->pod, on_asked, op);
+		op->call = call_sync(h, op->pod, left_ms(op), on_asked, op);
 		return false;
 	}
-	finish(h, op, &err, 0);
+	/* a late one may have stopped in the meantime */
+	finish(h, op, op->kind == POD_OP_LATE && err.kind == ERR_NOT_FOUND ? NULL : &err, 0);
 	return true;
 }
 
@@ -316,6 +319,8 @@ static void begin(struct pod_op *op, uint64_t now)
 
 	if (op->kind == POD_OP_STOP || op->kind == POD_OP_REMOVE)
 		op->pod->live = false;
+	if (op->kind == POD_OP_REMOVE)
+		op->pod->known = false;
 	if (!op->give_up_ms)
 		op->give_up_ms = now + api_method_info(method)->deadline_ms;
 }
@@ -334,10 +339,12 @@ static bool attempt(struct hooks *h, struct pod_op *op)
 	struct err err = op->err;
 
 	op->retry_ms = now + RETRY_MS;
-	if (op->kind == POD_OP_LATE && h->late_calls >= LATE_AT_ONCE && !is_moot(h, op))
+	if (is_moot(h, op))
+		return true;
+	if (op->kind == POD_OP_LATE && h->late_calls >= LATE_AT_ONCE)
 		return false;
 	begin(op, now);
-	if (op->pod->host_network || is_moot(h, op)) {
+	if (op->pod->host_network) {
 		finish(h, op, NULL, 0);
 		return true;
 	}
@@ -357,7 +364,7 @@ static bool attempt(struct hooks *h, struct pod_op *op)
 	return false;
 }
 
-/* --- the clock ------------------------------------------------------------------------------------------ */
+/* --- the clock ---------------------------------------------------------------------------- */
 
 static void on_clock(uv_timer_t *timer)
 {
@@ -409,7 +416,7 @@ static void arm(struct hooks *h)
 		(void)uv_timer_start(&h->clock, on_clock, next > now ? next - now : 0, 0);
 }
 
-/* --- what the runtime tells ------------------------------------------------------------------------- */
+/* --- what the runtime tells --------------------------------------------------------------- */
 
 static void on_changed(void *ctx)
 {
@@ -418,6 +425,30 @@ static void on_changed(void *ctx)
 
 	hook_rpc_tell(h->rpc, state, detail);
 	daemon_status("%s: %s", state, detail);
+}
+
+/* All others have no claims, whatever they are called. */
+static bool is_of_kubernetes(const struct nri_pod *told)
+{
+	struct err ignored;
+
+	return check_uid(told->uid, &ignored) == 0 &&
+	       (!*told->name || check_dns_subdomain(told->name, &ignored) == 0) &&
+	       (!*told->namespace || check_dns_subdomain(told->namespace, &ignored) == 0);
+}
+
+/* The list has sandboxes that have stopped and are not removed yet. Such a one has no process,
+ * and where none ever has, no namespace. */
+static bool lives(const struct hooks *h, const struct nri_pod *told)
+{
+	struct err ignored;
+	cleanup_close int fd = -1;
+
+	if (told->pid != 0 || runtime_tells_pids(h->runtime))
+		return told->pid != 0;
+	if (told->netns_path)
+		fd = pod_netns_open(h->netns, told->netns_path, &ignored);
+	return !told->netns_path || fd >= 0;
 }
 
 static void on_list_begin(void *ctx)
@@ -433,7 +464,7 @@ static void on_list_pod(void *ctx, const struct nri_pod *told)
 	struct err err = ERR_INIT;
 	struct pod *pod;
 
-	if (check_uid(told->uid, &err) < 0)
+	if (!is_of_kubernetes(told))
 		return;
 	pod = pods_put(&h->pods, told, &err);
 	if (!pod) {
@@ -443,7 +474,7 @@ static void on_list_pod(void *ctx, const struct nri_pod *told)
 	}
 	if (!pod->ops)
 		pod->host_network = !told->netns_path;
-	pods_listed(&h->pods, pod, told->pid != 0 || !runtime_tells_pids(h->runtime));
+	pods_listed(&h->pods, pod, lives(h, told));
 }
 
 static void on_list_end(void *ctx)
@@ -474,7 +505,7 @@ static struct pod_op *queue(
 	op->hooks = h;
 	if (event == NRI_RUN) {
 		pod->host_network = !told->netns_path;
-		pod->live = true;
+		pod->known = pod->live = true;
 	}
 	return op;
 }
@@ -486,9 +517,8 @@ static void on_pod_event(void *ctx, enum nri_event event, const struct nri_pod *
 	struct err err = ERR_INIT;
 	struct pod_op *op;
 
-	if (check_uid(told->uid, &err) < 0) {
-		LOG(DEBUG, FIELDS(F("sandbox", told->id), F("err", err.message)),
-			"no pod of Kubernetes'");
+	if (!is_of_kubernetes(told)) {
+		LOG(DEBUG, FIELDS(F("sandbox", told->id)), "no pod of Kubernetes'");
 		runtime_reply(h->runtime, ticket, NULL);
 		return;
 	}
@@ -516,7 +546,7 @@ const struct runtime_events hooks_runtime_events = {
 	.pod_event = on_pod_event,
 };
 
-/* --- for the owner --------------------------------------------------------------------------------- */
+/* --- for the owner ------------------------------------------------------------------------ */
 
 void hooks_init(struct hooks *h, uv_loop_t *loop, struct hook_rpc *rpc, struct runtime *runtime,
 	const struct pod_netns *netns)

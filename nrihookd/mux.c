@@ -2,9 +2,9 @@
 /*
  * The multiplexer's frames.
  *
- * Receiving keeps nothing but the current frame's header: payload bytes are passed on as they come,
- * because frames and messages need not align and a frame's length is the peer's word. Sending cuts
- * at 4096 bytes, the one size that no reader at the other end chokes on.
+ * Receiving keeps nothing but the current frame's header: payload bytes are passed on as they
+ * come, because frames and messages need not align and a frame's length is the peer's word.
+ * Sending cuts at 4096 bytes, the one size that no reader at the other end chokes on.
  */
 #include "nrihookd/mux.h"
 

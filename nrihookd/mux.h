@@ -21,8 +21,8 @@ enum mux_channel {
 };
 
 #define MUX_HEADER_SIZE 8
-/* The peer hands a frame over whole into a reader of 4096 bytes and closes the socket when it does
- * not fit. */
+/* The peer hands a frame over whole into a reader of 4096 bytes and closes the socket when it
+ * does not fit. */
 #define MUX_MAX_SEND    4096
 /* Up to NRI 0.6 a sender may put 1 << 24 bytes and a message's header of 10 into one frame. */
 #define MUX_MAX_RECEIVE ((1u << 24) + 10)

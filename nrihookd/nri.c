@@ -4,11 +4,11 @@
  *
  * Facts that shape it, learnt from containerd 1.7 to 2.3 (NRI 0.3 to 0.12):
  *   - Configure may overtake the answer to RegisterPlugin, so neither waits for the other.
- *   - The events are told explicitly: 0 would mean all of them, and a bit that the runtime does not
- *     know makes it close the connection without a word.
- *   - Up to NRI 0.11 a pod's events come by StateChange; from 0.12 by a call each, and only if that
- *     is answered with "unimplemented" by StateChange again. So both are served, and no failure of
- *     a pod is ever told with that code.
+ *   - The events are told explicitly: 0 would mean all of them, and a bit that the runtime does
+ *     not know makes it close the connection without a word.
+ *   - Up to NRI 0.11 a pod's events come by StateChange; from 0.12 by a call each, and only if
+ *     that is answered with "unimplemented" by StateChange again. So both are served, and no
+ *     failure of a pod is ever told with that code.
  *   - A runtime up to NRI 0.6 whose Synchronize fails keeps the connection open and never calls
  *     again. So when we refuse one we close.
  *   - Stream ids are odd and grow, with gaps where a request died before it was sent.
@@ -17,7 +17,6 @@
 
 #include <assert.h>
 #include <pb_decode.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "proto/nri.pb.h"
@@ -25,15 +24,15 @@
 #define SERVICE_RUNTIME "nri.pkg.api.v1alpha1.Runtime"
 #define SERVICE_PLUGIN  "nri.pkg.api.v1alpha1.Plugin"
 
-#define REGISTER_STREAM 1
-#define REGISTER_TIMEOUT_NS                                                                    \
-	(30 * INT64_C(1000000000)) /* others may be served before us, 5 s each */
-#define DEFAULT_TIMEOUT_MS 2000    /* of a request, when none is told */
+#define REGISTER_STREAM     1
+/* Runtimes serve their plugins one after another and give each 5 s. */
+#define REGISTER_TIMEOUT_NS (30 * INT64_C(1000000000))
+#define DEFAULT_TIMEOUT_MS  2000 /* of a request, when none is told */
 
 #define EVENT_BIT(event) (1 << ((event)-1))
 #define EVENTS           (EVENT_BIT(NRI_RUN) | EVENT_BIT(NRI_STOP) | EVENT_BIT(NRI_REMOVE))
 
-/* --- answers ---------------------------------------------------------------------------------- */
+/* --- answers ------------------------------------------------------------------------------ */
 
 static void send_message(struct nri *n, enum mux_channel channel, const struct buf *message)
 {
@@ -64,8 +63,8 @@ static void answer_status(
 	send_message(n, MUX_PLUGIN, &message);
 }
 
-/* Only codes that a runtime takes for the hook's own failure: its client library uses 1 and 4 for
- * calls that got no answer, and 12 means that there is no such hook. */
+/* Only codes that a runtime takes for the hook's own failure: its client library uses 1 and 4
+ * for calls that got no answer, and 12 means that there is no such hook. */
 static enum ttrpc_code code_of(enum err_kind kind)
 {
 	switch (kind) {
@@ -97,7 +96,7 @@ void nri_reply(struct nri *n, uint32_t stream, const struct err *err)
 	answer_status(n, stream, code_of(err->kind), text);
 }
 
-/* --- pods ------------------------------------------------------------------------------------- */
+/* --- pods --------------------------------------------------------------------------------- */
 
 static const char *text_or_empty(const char *text)
 {
@@ -127,7 +126,7 @@ static struct nri_pod pod_of(const nri_pb_pod_sandbox_t *pod)
 	};
 }
 
-/* --- the runtime's calls ---------------------------------------------------------------------- */
+/* --- the runtime's calls ------------------------------------------------------------------ */
 
 /* A call whose envelope has been read. */
 struct call {
@@ -328,7 +327,7 @@ static int on_call(struct nri *n, const struct ttrpc_message *message, struct er
 	return r;
 }
 
-/* --- our call ----------------------------------------------------------------------------------- */
+/* --- our call ----------------------------------------------------------------------------- */
 
 static int on_reply(struct nri *n, const struct ttrpc_message *message, struct err *err)
 {
@@ -360,7 +359,7 @@ static void put_register(struct nri *n, const char *name, const char *index)
 	ttrpc_request_fini(&request);
 }
 
-/* --- the connection --------------------------------------------------------------------------- */
+/* --- the connection ----------------------------------------------------------------------- */
 
 void nri_start(struct nri *n, const struct nri_ops *ops, void *ctx, const char *name,
 	const char *index)

@@ -4,8 +4,8 @@
 /*
  * The plugin's side of NRI on one connection: bytes in, events and bytes out.
  *
- * No I/O and no clock: whoever owns the socket feeds what was read, sends what collects in `out`,
- * and answers the pods' events with nri_reply(). The order of a connection's life is:
+ * No I/O and no clock: whoever owns the socket feeds what was read, sends what collects in
+ * `out`, and answers the pods' events with nri_reply(). The order of a connection's life is:
  *
  *	nri_start()    RegisterPlugin goes out
  *	configured     the runtime says who it is and is told which events are wanted
@@ -38,19 +38,19 @@ struct nri_pod {
 /* All arguments are borrowed for the call. */
 struct nri_ops {
 	void (*configured)(void *ctx, const char *runtime, const char *version);
-	/* A Synchronize may come in parts, and a connection may end between them: only sync_end says
-	 * that the list is complete. It has been answered by then. */
+	/* A Synchronize may come in parts, and a connection may end between them: only sync_end
+	 * says that the list is complete. It has been answered by then. */
 	void (*sync_begin)(void *ctx);
 	void (*sync_pod)(void *ctx, const struct nri_pod *pod);
 	void (*sync_end)(void *ctx);
-	/* To be answered by nri_reply(stream) within budget_ms from now, on pain of the runtime's
-	 * closing the connection and starting the pod nevertheless. */
+	/* To be answered by nri_reply(stream) within budget_ms from now, on pain of the
+	 * runtime's closing the connection and starting the pod nevertheless. */
 	void (*pod_event)(void *ctx, enum nri_event event, const struct nri_pod *pod,
 		uint32_t stream, uint64_t budget_ms);
 };
 
-/* Events of one connection that may be unanswered; a runtime has one at a time, and more only when
- * its clients give up and it goes on to the next. */
+/* Events of one connection that may be unanswered; a runtime has one at a time, and more only
+ * when its clients give up and it goes on to the next. */
 #define NRI_MAX_PENDING 1024
 
 struct nri {
@@ -71,8 +71,8 @@ struct nri {
 void nri_start(struct nri *n, const struct nri_ops *ops, void *ctx, const char *name,
 	const char *index);
 void nri_fini(struct nri *n);
-/* Works on bytes received. On failure, which is the runtime's refusal or a break of the protocol,
- * `out` is still to be sent, and then the connection is to be closed. */
+/* Works on bytes received. On failure, which is the runtime's refusal or a break of the
+ * protocol, `out` is still to be sent, and then the connection is to be closed. */
 int nri_feed(struct nri *n, const void *data, size_t len, struct err *err);
 /* Whether the runtime has taken the registration and configured us. */
 bool nri_is_registered(const struct nri *n);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How the parts hang together: statd's readiness starts the connection to the runtime, the
- * runtime's events become hooks, and these are calls to statd. A start needs neither of the two to
- * be there, and each may come and go.
+ * runtime's events become hooks, and these are calls to statd. A start needs neither of the two
+ * to be there, and each may come and go.
  *
- * A stop takes no more events, answers those that came, and closes; an event that is still in the
- * socket then finds it closed, and the next list of sandboxes makes up for it.
+ * A stop takes no more events, answers those that came, and closes; an event that is still in
+ * the socket then finds it closed, and the next list of sandboxes makes up for it.
  */
 #include "nrihookd/nrihookd.h"
 

@@ -29,7 +29,7 @@ struct nrihookd {
 	struct hooks hooks;
 };
 
-/* Takes what has to be taken before privileges are dropped. options is borrowed and must stay. */
+/* What has to be done before privileges are dropped. options is borrowed and must stay. */
 int nrihookd_init(struct nrihookd *d, const struct nrihookd_options *options, struct err *err);
 void nrihookd_start(struct nrihookd *d);
 /* After the loop is empty. */

@@ -2,13 +2,13 @@
 /*
  * Opening a pod's network namespace.
  *
- * Runtimes pin a namespace by mounting it on an empty file in a directory of theirs. A process in a
- * container that has that directory mounted, but does not get mounts that come later, sees the
- * empty file: it opens, and only its file system tells the difference. That is the one mistake that
- * everybody makes once, so it has an error of its own.
+ * Runtimes pin a namespace by mounting it on an empty file in a directory of theirs. A process
+ * in a container that has that directory mounted, but does not get mounts that come later, sees
+ * the empty file: it opens, and only its file system tells the difference. That is the one
+ * mistake that everybody makes once, so it has an error of its own.
  *
- * The path is the runtime's word, so it is opened without waiting (a FIFO would) and believed only
- * after the kernel has said what was opened.
+ * The path is the runtime's word, so it is opened without waiting (a FIFO would) and believed
+ * only after the kernel has said what was opened.
  */
 #include "nrihookd/pod_netns.h"
 

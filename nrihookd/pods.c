@@ -2,15 +2,15 @@
 /*
  * The memory of pod sandboxes.
  *
- * A sandbox is remembered from when it starts, or is listed as running, until it has stopped and
- * all that was to be done for it is done. One that stops without having been heard of is here for
- * the time of its operation only. Losing this memory loses nothing for good: the runtime lists its
- * sandboxes to whoever connects.
+ * A sandbox is remembered from when it starts or is listed until it is removed, or a list lacks
+ * it, and all that was to be done for it is done. One that stops without having been heard of
+ * is here for the time of its operation only. Losing this memory loses nothing for good: the
+ * runtime lists its sandboxes to whoever connects.
  */
 #include "nrihookd/pods.h"
 
 #include <assert.h>
-#include <stdlib.h>
+#include <limits.h>
 #include <string.h>
 #include <utlist.h>
 
@@ -60,9 +60,16 @@ static struct pod *pod_new(struct pods *pods, const char *sandbox_id, struct err
 	return pod;
 }
 
+static int check_path(const char *path, struct err *err)
+{
+	if (path && strlen(path) >= PATH_MAX)
+		return err_set(err, ERR_INVALID, "a path of %zu bytes", strlen(path));
+	return 0;
+}
+
 static void update(char **field, const char *told)
 {
-	if (!told || str_equal(*field, told))
+	if (!told || !*told || str_equal(*field, told))
 		return;
 	free(*field);
 	*field = xstrdup(told);
@@ -72,7 +79,7 @@ struct pod *pods_put(struct pods *pods, const struct nri_pod *told, struct err *
 {
 	struct pod *pod;
 
-	if (check_sandbox_id(told->id, err) < 0)
+	if (check_sandbox_id(told->id, err) < 0 || check_path(told->netns_path, err) < 0)
 		return NULL;
 	pod = pods_get(pods, told->id);
 	if (!pod)
@@ -88,11 +95,11 @@ struct pod *pods_put(struct pods *pods, const struct nri_pod *told, struct err *
 
 void pods_drop(struct pods *pods, struct pod *pod)
 {
-	if (!pod->live && !pod->ops)
+	if (!pod->known && !pod->ops)
 		pod_free(pods, pod);
 }
 
-/* --- the runtime's list ----------------------------------------------------------------------- */
+/* --- the runtime's list ------------------------------------------------------------------- */
 
 void pods_list_begin(struct pods *pods)
 {
@@ -102,6 +109,7 @@ void pods_list_begin(struct pods *pods)
 void pods_listed(struct pods *pods, struct pod *pod, bool live)
 {
 	pod->list = pods->list;
+	pod->known = true;
 	if (!pod->ops)
 		pod->live = live;
 }
@@ -111,13 +119,14 @@ void pods_list_end(struct pods *pods)
 	struct pod *pod, *tmp;
 
 	HASH_ITER (hh, pods->by_id, pod, tmp) {
-		if (pod->list != pods->list)
-			pods_listed(pods, pod, false);
+		if (pod->list == pods->list || pod->ops)
+			continue;
+		pod->known = pod->live = false;
 		pods_drop(pods, pod);
 	}
 }
 
-/* --- operations -------------------------------------------------------------------------------- */
+/* --- operations --------------------------------------------------------------------------- */
 
 struct pod_op *pods_op_add(
 	struct pods *pods, struct pod *pod, enum pod_op_kind kind, struct err *err)

@@ -4,9 +4,10 @@
 /*
  * What is remembered of the node's pod sandboxes, and what is to be done for each, in order.
  *
- * Runtimes tell little when a sandbox stops, and after a restart of theirs nothing at all; so what
- * they said when it started is kept here. And they may stop a sandbox while its start is still
- * being worked on: so each sandbox has a queue of operations, of which the first is under way.
+ * Runtimes tell little when a sandbox stops, and after a restart of theirs nothing at all; so
+ * what they said when it started is kept here. And they may stop a sandbox while its start is
+ * still being worked on: so each sandbox has a queue of operations, of which the first is under
+ * way.
  */
 
 #include <stdbool.h>
@@ -18,8 +19,8 @@
 #include "nrihookd/nri.h"
 #include "nrihookd/runtime.h"
 
-/* Sandboxes at a time, dead ones included, and operations at a time: a node has some hundreds of
- * pods, and pod.sync takes no more than these. */
+/* Sandboxes at a time, dead ones included, and operations at a time: a node has some hundreds
+ * of pods, and pod.sync takes no more than these. */
 #define PODS_MAX 8192
 
 enum pod_op_kind {
@@ -52,8 +53,9 @@ struct pod {
 	char *sandbox_id; /* key */
 	char *uid, *name, *namespace;
 	char *netns_path;  /* NULL: not told */
-	bool host_network; /* known to have no network namespace of its own */
-	bool live;         /* started, and not known to have stopped */
+	bool known;        /* started or listed, and not removed */
+	bool live;         /* and not stopped */
+	bool host_network; /* it is known to have no network namespace of its own */
 	unsigned list;     /* the number of the last list that named it */
 	struct pod_op *ops;
 	struct pod *prev, *next; /* in pods.busy, while there are ops */
@@ -70,15 +72,16 @@ struct pods {
 void pods_fini(struct pods *pods);
 /* The sandbox, or NULL. */
 struct pod *pods_get(const struct pods *pods, const char *sandbox_id);
-/* The sandbox, new or brought up to date with what is told; what that leaves out is kept. NULL:
- * ERR_INVALID for an id that is none, ERR_BUSY when there are too many. */
+/* The sandbox, new or brought up to date with what is told, whose uid and names have been
+ * checked; what that leaves out is kept. NULL: ERR_INVALID for an id or path that is none,
+ * ERR_BUSY when there are too many. */
 struct pod *pods_put(struct pods *pods, const struct nri_pod *told, struct err *err);
-/* Forgets it unless it lives or something is to be done. */
+/* Forgets it unless the runtime has it or something is to be done. */
 void pods_drop(struct pods *pods, struct pod *pod);
 
-/* A runtime's list of its sandboxes: between begin and end each is put, and listed with whether it
- * lives. Those that the list lacks have ended. What is to be done for a sandbox goes before what
- * the list says of it. */
+/* A runtime's list of its sandboxes: between begin and end each is put, and listed with whether
+ * it lives. Those that the list lacks are no more. What is to be done for a sandbox goes before
+ * what the list says of it. */
 void pods_list_begin(struct pods *pods);
 void pods_listed(struct pods *pods, struct pod *pod, bool live);
 void pods_list_end(struct pods *pods);
@@ -87,6 +90,6 @@ void pods_list_end(struct pods *pods);
 struct pod_op *pods_op_add(
 	struct pods *pods, struct pod *pod, enum pod_op_kind kind, struct err *err);
 bool pods_op_queued(const struct pod *pod, enum pod_op_kind kind);
-/* Frees the first operation of its sandbox's queue. The next one, or NULL, and then the sandbox may
- * have been forgotten. */
+/* Frees the first operation of its sandbox's queue. The next one, or NULL, and then the sandbox
+ * may have been forgotten. */
 struct pod_op *pods_op_done(struct pods *pods, struct pod_op *op);

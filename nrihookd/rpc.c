@@ -2,10 +2,11 @@
 /*
  * The conversation with statd.
  *
- * On each new connection we say hello and are told the driver's name, which is the plugin's. statd
- * is ready when both its tables are initialised: it says so in its answer, or by front.ready later.
- * Until then nobody can know which pods have devices, so no call about a pod is made, and the
- * runtime is not even connected to: a plugin that is there but cannot answer is worse than none.
+ * On each new connection we say hello and are told the driver's name, which is the plugin's.
+ * statd is ready when both its tables are initialised: it says so in its answer, or by
+ * front.ready later. Until then nobody can know which pods have devices, so no call about a pod
+ * is made, and the runtime is not even connected to: a plugin that is there but cannot answer
+ * is worse than none.
  */
 #include "nrihookd/rpc.h"
 
@@ -66,8 +67,8 @@ static void on_hello(void *ctx, const struct err *err, const void *result, int *
 	if (err) {
 		struct rpc_conn *conn = rpc_client_conn(rpc->client);
 
-		/* what statd refuses today it refuses until it is another statd; only silence may
-		 * be cured by a new connection */
+		/* what statd refuses today it refuses until it is another statd; only silence
+		 * may be cured by a new connection */
 		LOG(ERROR, FIELDS(F("err", err->message)), "statd does not greet back");
 		if (conn && err->kind == ERR_DEADLINE)
 			rpc_conn_close(conn, err->message);

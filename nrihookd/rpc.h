@@ -24,8 +24,8 @@ struct hook_rpc {
 	char *state, *detail;
 };
 
-/* Connects to front.sock in runtime_dir and stays connected. statd_user is who else than root and
- * we may be at its other end; NULL: nobody. */
+/* Connects to front.sock in runtime_dir and stays connected. statd_user is who else than root
+ * and we may be at its other end; NULL: nobody. */
 int hook_rpc_init(struct hook_rpc *rpc, uv_loop_t *loop, const char *runtime_dir,
 	const char *statd_user, void (*on_ready)(void *ctx), void *ctx, struct err *err);
 void hook_rpc_start(struct hook_rpc *rpc);
@@ -37,5 +37,6 @@ struct rpc_conn *hook_rpc_conn(const struct hook_rpc *rpc);
 /* Why there is none. */
 const char *hook_rpc_missing(const struct hook_rpc *rpc);
 
-/* Tells statd how registration with the runtime stands, and tells it again when it has restarted. */
+/* Tells statd how registration with the runtime stands, and tells it again when it has
+ * restarted. */
 void hook_rpc_tell(struct hook_rpc *rpc, const char *state, const char *detail);

@@ -2,21 +2,20 @@
 /*
  * The connection to the container runtime.
  *
- * A connection that ends is routine: the runtime restarts, loses patience with a slow answer, or
- * was not there yet. Each end leads to the next try, first after 50 ms and then at growing
+ * A connection that ends is routine: the runtime restarts, loses patience with a slow answer,
+ * or was not there yet. Each end leads to the next try, first after 50 ms and then at growing
  * distances up to a second, because a pod that starts while nobody listens starts without its
  * devices until the next list of sandboxes brings it up.
  *
- * connect(2) succeeds as soon as the runtime listens, and it serves its plugins one after another;
- * so a registration may take a while, and half a minute without one is taken for a hang. After
- * that there is no such limit: the list of sandboxes is sent when no pod is being worked on, which
- * a long stop can put off for minutes.
+ * connect(2) succeeds as soon as the runtime listens, and it serves its plugins one after
+ * another; so a registration may take a while, and half a minute without one is taken for a
+ * hang. After that there is no such limit: the list of sandboxes is sent when no pod is being
+ * worked on, which a long stop can put off for minutes.
  *
  * The same trouble is logged once, not at every try.
  */
 #include "nrihookd/runtime.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -50,7 +49,7 @@ static uv_stream_t *stream_of(struct runtime_conn *conn)
 	return (uv_stream_t *)(void *)&conn->pipe;
 }
 
-/* --- what others see --------------------------------------------------------------------------- */
+/* --- what others see ---------------------------------------------------------------------- */
 
 const char *runtime_state(const struct runtime *r)
 {
@@ -84,7 +83,7 @@ static void set_state(struct runtime *r, enum runtime_state state)
 	r->events->changed(r->ctx);
 }
 
-/* --- ending and beginning again ------------------------------------------------------------------ */
+/* --- ending and beginning again ----------------------------------------------------------- */
 
 static void connect_to(struct runtime *r);
 
@@ -138,7 +137,7 @@ static void on_register_timeout(uv_timer_t *timer)
 	lost(timer->data, "it does not answer the registration");
 }
 
-/* --- bytes ---------------------------------------------------------------------------------------- */
+/* --- bytes -------------------------------------------------------------------------------- */
 
 static void on_written(uv_write_t *req, int status)
 {
@@ -151,7 +150,8 @@ static void on_written(uv_write_t *req, int status)
 		lost(r, uv_strerror(status));
 }
 
-/* Sends what has collected. Never ends the connection, so it may be called while bytes are read. */
+/* Sends what has collected. Never ends the connection, so it may be called while bytes are
+ * read. */
 static void flush(struct runtime *r)
 {
 	size_t len = r->nri.out.len;
@@ -220,7 +220,7 @@ static void on_connected(uv_connect_t *req, int status)
 	flush(r);
 }
 
-/* --- what the protocol tells ----------------------------------------------------------------------- */
+/* --- what the protocol tells -------------------------------------------------------------- */
 
 static void on_configured(void *ctx, const char *runtime, const char *version)
 {
@@ -288,7 +288,7 @@ static void connect_to(struct runtime *r)
 	uv_pipe_connect(&conn->connect, &conn->pipe, r->socket_path, on_connected);
 }
 
-/* --- for the owner --------------------------------------------------------------------------------- */
+/* --- for the owner ------------------------------------------------------------------------ */
 
 static bool is_index(const char *text)
 {
@@ -298,13 +298,13 @@ static bool is_index(const char *text)
 int runtime_init(struct runtime *r, uv_loop_t *loop, const char *socket_path, const char *index,
 	const struct runtime_events *events, void *ctx, struct err *err)
 {
-	const struct sockaddr_un address = {.sun_family = AF_UNIX};
+	const size_t path_size = sizeof((struct sockaddr_un){0}.sun_path);
 
 	if (!is_index(index))
 		return err_set(err, ERR_INVALID, "index '%s': two digits are needed", index);
-	if (strlen(socket_path) >= sizeof(address.sun_path))
+	if (strlen(socket_path) >= path_size)
 		return err_set(err, ERR_INVALID, "'%s': a socket's path has at most %zu bytes",
-			socket_path, sizeof(address.sun_path) - 1);
+			socket_path, path_size - 1);
 	*r = (struct runtime){
 		.loop = loop,
 		.socket_path = socket_path,

@@ -4,16 +4,16 @@
 /*
  * The container runtime: a connection to its NRI socket that is there whenever the runtime is.
  *
- * A runtime never calls back, keeps no event for who is away, and closes the connection for many
- * reasons. So this connects, registers, and begins again whenever the connection ends, for as long
- * as the process lives.
+ * A runtime never calls back, keeps no event for who is away, and closes the connection for
+ * many reasons. So this connects, registers, and begins again whenever the connection ends, for
+ * as long as the process lives.
  */
 
 #include <uv.h>
 
 #include "nrihookd/nri.h"
 
-/* An event to be answered: by the connection that it came from, or by none once that is lost. */
+/* An event to be answered on the connection that it came by; once that is lost, not at all. */
 struct runtime_ticket {
 	uint64_t connection;
 	uint32_t stream;
@@ -22,12 +22,12 @@ struct runtime_ticket {
 struct runtime_events {
 	/* runtime_state() or runtime_detail() says something new. */
 	void (*changed)(void *ctx);
-	/* The runtime's sandboxes, told once for each connection; only when list_end comes are they
-	 * all. */
+	/* The runtime's sandboxes, told once for each connection; only when list_end comes are
+	 * they all. */
 	void (*list_begin)(void *ctx);
 	void (*list_pod)(void *ctx, const struct nri_pod *pod);
 	void (*list_end)(void *ctx);
-	/* To be answered by runtime_reply() within budget_ms, from inside this call or later. */
+	/* To be answered by runtime_reply() within budget_ms, from inside here or later. */
 	void (*pod_event)(void *ctx, enum nri_event event, const struct nri_pod *pod,
 		struct runtime_ticket ticket, uint64_t budget_ms);
 };

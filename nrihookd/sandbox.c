@@ -4,8 +4,8 @@
  *
  * It reads what the container runtime says, so it holds no capability: with one, a fault in a
  * decoder would be worth something. It stays root because runtimes keep their NRI socket in a
- * directory of root's with mode 0700. A network namespace may be opened by anybody who can reach
- * its path; to do something with it is the business of others.
+ * directory of root's with mode 0700. A network namespace may be opened by anybody who can
+ * reach its path; to do something with it is the business of others.
  */
 #include "nrihookd/sandbox.h"
 

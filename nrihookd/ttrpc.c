@@ -2,13 +2,13 @@
 /*
  * ttrpc's messages and envelopes.
  *
- * A channel's bytes are gathered until a message is whole, and the memory that a long one took is
- * given back as soon as it has been read: a node sends one long message at a start and small ones
- * from then on.
+ * A channel's bytes are gathered until a message is whole, and the memory that a long one took
+ * is given back as soon as it has been read: a node sends one long message at a start and small
+ * ones from then on.
  *
  * A payload is copied by callbacks because nanopb's own bytes end at 64 KiB. Service and method
- * are arrays: a name too long to be one of ours makes the request unreadable, which is as good an
- * answer as an unknown method.
+ * are arrays: a name too long to be one of ours makes the request unreadable, which is as good
+ * an answer as an unknown method.
  */
 #include "nrihookd/ttrpc.h"
 
@@ -22,7 +22,7 @@
 
 #define KEEP_BYTES (64u << 10) /* memory that an empty reader may hold */
 
-/* --- messages -------------------------------------------------------------------------------- */
+/* --- messages ----------------------------------------------------------------------------- */
 
 void ttrpc_reader_fini(struct ttrpc_reader *r)
 {
@@ -83,7 +83,7 @@ static void put_message(struct buf *out, uint32_t stream, enum ttrpc_type type,
 	memcpy(out->data + start, header, sizeof(header));
 }
 
-/* --- protobuf -------------------------------------------------------------------------------- */
+/* --- protobuf ----------------------------------------------------------------------------- */
 
 static bool write_to_buf(pb_ostream_t *stream, const pb_byte_t *data, size_t len)
 {
@@ -122,7 +122,7 @@ static bool encode_payload(pb_ostream_t *stream, const pb_field_t *field, void *
 	       pb_encode_string(stream, (const pb_byte_t *)payload->data, payload->len);
 }
 
-/* --- envelopes ------------------------------------------------------------------------------- */
+/* --- envelopes ---------------------------------------------------------------------------- */
 
 int ttrpc_request_decode(
 	const struct ttrpc_message *message, struct ttrpc_request *ret, struct err *err)

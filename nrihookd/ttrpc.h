@@ -4,9 +4,9 @@
 /*
  * ttrpc: messages in one channel's byte stream, and the envelope of a call.
  *
- * A message is a header of 10 bytes (data length, stream id, type, flags) and its data, a protobuf
- * envelope (containerd/ttrpc PROTOCOL.md). Only unary calls are known here; NRI has no others.
- * Pure computation on bytes: no I/O.
+ * A message is a header of 10 bytes (data length, stream id, type, flags) and its data, a
+ * protobuf envelope (containerd/ttrpc PROTOCOL.md). Only unary calls are known here; NRI has no
+ * others. Pure computation on bytes: no I/O.
  */
 
 #include <pb.h>
@@ -38,7 +38,7 @@ enum ttrpc_code {
 	TTRPC_UNAVAILABLE = 14,
 };
 
-/* --- messages ------------------------------------------------------------------------------- */
+/* --- messages ----------------------------------------------------------------------------- */
 
 /* One direction of a channel, received; zeroed at the start of a connection. */
 struct ttrpc_reader {
@@ -55,11 +55,12 @@ struct ttrpc_message {
 
 void ttrpc_reader_fini(struct ttrpc_reader *r);
 void ttrpc_feed(struct ttrpc_reader *r, const void *data, size_t len);
-/* The next whole message: 1 and *ret, borrowed until the reader is used again; 0 when more bytes
- * are needed; ERR_INVALID when it is longer than can be, after which the channel is of no use. */
+/* The next whole message: 1 and *ret, borrowed until the reader is used again; 0 when more
+ * bytes are needed; ERR_INVALID when it is longer than can be, after which the channel is of no
+ * use. */
 int ttrpc_take(struct ttrpc_reader *r, struct ttrpc_message *ret, struct err *err);
 
-/* --- envelopes ------------------------------------------------------------------------------ */
+/* --- envelopes ---------------------------------------------------------------------------- */
 
 struct ttrpc_request {
 	char service[TTRPC_MAX_NAME], method[TTRPC_MAX_NAME];

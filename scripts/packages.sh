@@ -1,16 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# packages.sh build|test: install what building netclaim, or also testing it, needs on Debian 12 or 13.
-# Nothing is touched when everything is there already. Run as root.
+# packages.sh build|demo|vm|test: install what building netclaim needs on Debian 12 or 13, or also showing
+# it, or doing so in a VM, or testing it. Nothing is touched when everything is there already. Run as root.
 set -euo pipefail
 
 build=(gcc make pkg-config libc6-dev libuv1-dev libnghttp2-dev libnanopb-dev nanopb
 	protobuf-compiler python3-protobuf libjansson-dev libyaml-dev libnl-3-dev
 	libnl-genl-3-dev libnl-route-3-dev libcap-ng-dev libseccomp-dev uthash-dev
 	libsmartcols-dev scdoc)
-tests=(clang clang-tidy cppcheck check libsubunit-dev jq iproute2 procps strace shellcheck codespell
-	mandoc python3-pytest python3-msgpack python3-grpcio python3-yaml bash-completion util-linux
-	busybox-static kmod xz-utils cpio git)
+demo=(iproute2 util-linux python3-grpcio python3-msgpack)
+vm=(busybox-static kmod xz-utils cpio)
+tests=(clang clang-tidy cppcheck check libsubunit-dev jq procps strace shellcheck codespell mandoc
+	python3-pytest python3-yaml bash-completion git)
 
 missing() {
 	local p
@@ -19,8 +20,13 @@ missing() {
 	done
 }
 
-want=("${build[@]}")
-[ "${1:-build}" = test ] && want+=("${tests[@]}")
+case ${1:-build} in
+build) want=("${build[@]}") ;;
+demo) want=("${build[@]}" "${demo[@]}") ;;
+vm) want=("${vm[@]}") ;;
+test) want=("${build[@]}" "${demo[@]}" "${vm[@]}" "${tests[@]}") ;;
+*) echo "packages.sh: build, demo, vm or test?" >&2; exit 2 ;;
+esac
 # msgpack-c is libmsgpack-dev on Debian 12 and libmsgpack-c-dev from 13 on
 mapfile -t need < <(missing "${want[@]}")
 if ! pkg-config --exists msgpack 2>/dev/null && ! pkg-config --exists msgpack-c 2>/dev/null; then

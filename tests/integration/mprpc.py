@@ -182,6 +182,9 @@ class Peer:
             self._send([RESPONSE, ident, None, result if result is not None else {}], out)
         except Error as e:
             self._send([RESPONSE, ident, {"code": e.code, "message": e.message}, None])
+        except Exception as e:
+            self._send([RESPONSE, ident, {"code": "internal", "message": f"the test's handler: {e}"}, None])
+            raise
 
 
 def connect(path, methods=None):

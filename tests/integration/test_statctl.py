@@ -375,6 +375,14 @@ def test_watch_json(setting):
             for allocation in now["allocations"]]
 
 
+def test_no_new_privileges(setting):
+    setting.complete()
+    with Lines(setting.statctl, "watch") as lines:
+        lines.next()
+        with open(f"/proc/{lines.popen.pid}/status") as status:
+            assert "NoNewPrivs:\t1\n" in status.read()
+
+
 def test_events_behind_the_answer_come_after_the_rows(fake, statctl):
     event = {"table": h.DEVICES, "revision": 2, "op": "insert", "device": {"Name": "b", "Manager": "dummy", "Dev": {}}}
 
@@ -519,7 +527,7 @@ def test_statd_that_breaks(fake, statctl):
     ((), "no command"),
     (("statsu",), 'unknown command "statsu"; did you mean status?'),
     (("device",), 'unknown command "device"; did you mean devices?'),
-    (("alocations",), 'unknown command "alocations"; did you mean allocations?'),
+    (("aallocations",), 'unknown command "aallocations"; did you mean allocations?'),
     (("dump",), 'unknown command "dump"'),
     (("status", "x"), "status takes no operand"),
     (("watch", "devices", "x"), "watch takes one operand only"),
@@ -536,9 +544,12 @@ def test_usage(statctl, args, complaint):
 
 def test_full_disk(fake, statctl):
     fake.methods["pools"] = lambda *_: {"pools": [], "unmatched": []}
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(statctl.argv("pools"), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "statctl: standard output: No space left on device\n")
+    fake.methods["table.watch"] = rows([{"Name": "a", "Manager": "dummy", "Dev": {}}])
+    for args in ("pools",), ("watch",), ("--methods",):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(statctl.argv(*args), stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+                                  timeout=20 * STRETCH)
+        assert (done.returncode, done.stderr) == (1, "statctl: standard output: No space left on device\n")
 
 
 # --- what it says about itself

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What statd knows after a start: allocations from the claims' status, inventory from the managers,
+and no work before both. The directory of claims is what another statd, or an API server's copy,
+would have left."""
+import json
+
+import pytest
+
+import house as h
+import mprpc
+import procs as procs_module
+from house import result
+
+SHARE = "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa"
+CONFIG = h.config({"dummy": {"enabled": True, "count": 3},
+                   "rxQueue": {"enabled": True, "ifaces": [{"ifName": "eth0", "count": 2}]}},
+                  [{"name": "fast-net", "filter": {"deviceManagers": ["dummy"]}}])
+
+
+@pytest.fixture
+def house(procs, rundir):
+    return h.House(procs, rundir, CONFIG)
+
+
+def prepared(house, name, device="dummy0", manager="dummy", data=None, more=(), **claim):
+    """A claim with the status that preparing it left."""
+    c = h.Claim(house, name, [result(device, share=claim.pop("share", None))], **claim)
+    share = c.object["status"]["allocation"]["devices"]["results"][0].get("shareID")
+    entry = {"driver": h.DRIVER, "pool": h.NODE, "device": device,
+             "data": data or {"Manager": manager, "Dev": {"Name": device}, "Config": {"podIfName": "net1"},
+                              "LogicalPool": "fast-net"}}
+    if share:
+        entry["shareID"] = share
+    c.object["status"]["devices"] = [*more, entry]
+    c.write()
+    return c
+
+
+def pod(house, name, claims, statuses=None, uid="pod-1"):
+    (house.claims_dir / f"pod-{name}.json").write_text(json.dumps({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default", "uid": uid},
+        "spec": {"nodeName": h.NODE, "resourceClaims": claims},
+        "status": {"resourceClaimStatuses": statuses or []}}))
+
+
+def start(house):
+    statd = house.start_statd()
+    dummy = h.MockManager(house, "dummy", [h.dedicated(f"dummy{i}") for i in range(3)])
+    rx = h.MockManager(house, "rxQueue", [h.shareable("eth0")])
+    return statd, dummy, rx
+
+
+def test_direct_and_template_claims(house):
+    a = prepared(house, "a")
+    b = prepared(house, "b-x7k2p", "dummy1", pod_uid="pod-2",
+                 annotations={"resource.kubernetes.io/pod-claim-name": "b"})
+    pod(house, "p1", [{"name": "x", "resourceClaimName": "a"}])
+    pod(house, "p2", [{"name": "b", "resourceClaimTemplateName": "t"}],
+        [{"name": "b", "resourceClaimName": "b-x7k2p"}], uid="pod-2")
+    statd, dummy, rx = start(house)
+    assert [(r["DeviceName"], r["ClaimUID"], r["PodUID"], r["LogicalPool"], r["Config"]) for r in house.rows()] == [
+        ("dummy0", a.uid, "pod-1", "fast-net", {"podIfName": "net1"}),
+        ("dummy1", b.uid, "pod-2", "fast-net", {"podIfName": "net1"})]
+    assert "failed to restore" not in statd.log
+    dummy.close()
+    rx.close()
+
+
+def test_restored_claim_is_unprepared(house):
+    c = prepared(house, "a")
+    _, dummy, rx = start(house)
+    front = mprpc.connect(house.runtime_dir / "front.sock")
+    front.call("claim.unprepare", c.ref)
+    freed, = dummy.asked("device.free")
+    assert (freed["claimUID"], freed["device"]["state"], freed["config"]) == (
+        c.uid, {"Name": "dummy0"}, {"podIfName": "net1"})
+    assert house.rows() == []
+    for peer in (front, dummy, rx):
+        peer.close()
+
+
+def test_share_and_capacity(house):
+    prepared(house, "a", "eth0", share=SHARE, data={
+        "Manager": "rxQueue", "Dev": {"queue": 7}, "Config": {}, "ConsumedCapacity": {"rxQueues": "1"},
+        "LogicalPool": "rx"})
+    _, dummy, rx = start(house)
+    row, = house.rows()
+    assert (row["ShareID"], row["ConsumedCapacity"], row["LogicalPool"], row["PreparedDevice"]) == (
+        SHARE, {"rxQueues": "1"}, "rx", {"queue": 7})
+    handed, = rx.asked("device.restore")[0]["allocations"]
+    assert handed["shareID"] == SHARE and handed["consumedCapacity"] == {"rxQueues": "1"}
+    dummy.close()
+    rx.close()
+
+
+@pytest.mark.parametrize("broken, words", [
+    ({"Manager": "macvlan", "Dev": {}}, "unknown device manager type macvlan"),
+    ({"Manager": "sr-iov", "Dev": {}}, "unknown device manager type sr-iov.*not enabled"),
+    ({"Dev": {}}, "failed to deserialize.*Manager: is required"),
+    ({"Manager": "dummy", "Dev": "text"}, "failed to deserialize.*Dev"),
+    ({"Manager": "dummy", "Dev": {}, "Config": {"vlan": "x"}}, "failed to deserialize.*vlan"),
+])
+def test_what_cannot_be_restored_does_not_keep_others_back(house, broken, words):
+    prepared(house, "broken", "dummy1", data=broken)
+    good = prepared(house, "good")
+    statd, dummy, rx = start(house)
+    statd.wait_log(f"failed to restore allocated device.*default/broken.*{words}")
+    assert [r["ClaimUID"] for r in house.rows()] == [good.uid]
+    dummy.close()
+    rx.close()
+
+
+def test_two_consumers(house):
+    prepared(house, "a", reserved=["pod-1", "pod-2"])
+    statd, dummy, rx = start(house)
+    statd.wait_log("unexpected ReservedFor length 2 for claim, should be 1")
+    assert house.rows() == []
+    dummy.close()
+    rx.close()
+
+
+def test_entries_of_other_drivers_are_skipped(house):
+    prepared(house, "a", more=[{"driver": "gpu.example.com", "pool": "p", "device": "gpu0", "data": {"x": 1}}])
+    statd, dummy, rx = start(house)
+    assert [r["DeviceName"] for r in house.rows()] == ["dummy0"] and "failed to restore" not in statd.log
+    dummy.close()
+    rx.close()
+
+
+def test_claim_that_a_pod_names_is_missing(house):
+    prepared(house, "a")
+    pod(house, "p1", [{"name": "x", "resourceClaimName": "gone"}, {"name": "y", "resourceClaimName": "a"},
+                      {"name": "z", "resourceClaimTemplateName": "t"}])
+    statd, dummy, rx = start(house)
+    statd.wait_log("claim default/gone not found in store")
+    assert len(house.rows()) == 1, "and the other one is restored"
+    dummy.close()
+    rx.close()
+
+
+def test_half_prepared_claim_is_warned_about(house):
+    c = h.Claim(house, "half", [result("dummy0")])
+    h.Claim(house, "foreign", [result("gpu0", driver="gpu.example.com")])
+    h.Claim(house, "free", [result("dummy1")], reserved=[])
+    statd, dummy, rx = start(house)
+    statd.wait_log(f"default/half.*may be left over.*{c.uid}")
+    assert "default/foreign" not in statd.log and "default/free" not in statd.log
+    dummy.close()
+    rx.close()
+
+
+def test_files_that_cannot_be_read(house):
+    (house.claims_dir / "broken.yaml").write_text("a: [1\n")
+    (house.claims_dir / "other.yaml").write_text("apiVersion: v1\nkind: ConfigMap\n")
+    (house.claims_dir / "notes.txt").write_text("not an object")
+    prepared(house, "a")
+    statd, dummy, rx = start(house)
+    statd.wait_log(r"skipping a file.*broken\.yaml:\d+:\d+")
+    statd.wait_log(r"skipping a file.*other\.yaml: is neither")
+    assert "notes.txt" not in statd.log and len(house.rows()) == 1
+    dummy.close()
+    rx.close()
+
+
+def test_yaml_claims_and_status_of_a_replaced_claim(house):
+    c = h.Claim(house, "a", [result("dummy0")], suffix=".yaml")
+    c.status_path.write_text(json.dumps({
+        "driver": h.DRIVER, "metadata": {"name": "a", "namespace": "default", "uid": "another"},
+        "status": {"devices": [{"driver": h.DRIVER, "pool": h.NODE, "device": "dummy0",
+                                "data": {"Manager": "dummy", "Dev": {"Name": "dummy0"}}}]}}))
+    _, dummy, rx = start(house)
+    assert house.rows() == [], "the status is of another claim"
+    front = mprpc.connect(house.runtime_dir / "front.sock")
+    front.call("claim.prepare", c.ref)
+    assert [r["ClaimUID"] for r in house.rows()] == [c.uid]
+    for peer in (front, dummy, rx):
+        peer.close()
+
+
+def test_not_ready_before_every_manager_has_published(house):
+    house.start_statd()
+    front = mprpc.connect(house.runtime_dir / "front.sock")
+    assert not front.call("front.hello", {"role": "draplugind", "version": "0"})["ready"]
+    dummy = h.MockManager(house, "dummy", [h.dedicated("dummy0")])
+    status = house.status()
+    assert not status["ready"] and any("dmgr-rxqueue has not published" in m for m in status["missing"])
+    assert ("front.ready", {}) not in front.seen
+    rx = h.MockManager(house, "rxQueue", [h.shareable("eth0")])
+    procs_module.wait_for(lambda: ("front.ready", {}) in front.seen, what="front.ready")
+    assert house.status()["ready"]
+    rx.publish([])
+    assert front.seen.count(("front.ready", {})) == 1, "once"
+    for peer in (front, dummy, rx):
+        peer.close()
+
+
+def test_manager_cannot_restore_one(house, procs):
+    c = prepared(house, "a")
+    statd = house.start_statd()
+
+    class Refusing(h.MockManager):
+        def _restore(self, params):
+            return {"verdicts": [{"error": "this is no dummy"} for _ in params.get("allocations", [])]}
+    dummy = Refusing(house, "dummy", [h.dedicated("dummy0")])
+    statd.wait_log(f"failed to restore allocated device.*{c.uid}.*this is no dummy")
+    row, = house.rows()
+    assert "this is no dummy" in row["Problem"], "it is not forgotten before it is freed"
+    dummy.close()
+
+
+def test_slices_are_published(house):
+    _, dummy, rx = start(house)
+    path = house.claims_dir / "resourceslices.json"
+
+    def names():
+        slices = json.loads(path.read_text())["items"] if path.exists() else []
+        return [[d["name"] for d in s["spec"].get("devices", [])] for s in slices]
+    procs_module.wait_for(lambda: names() == [["dummy0", "dummy1", "dummy2"]], what="the first publication")
+    spec = json.loads(path.read_text())["items"][0]["spec"]
+    assert spec["driver"] == h.DRIVER and spec["nodeName"] == h.NODE
+    assert (spec["pool"]["name"], spec["pool"]["resourceSliceCount"]) == (h.NODE, 1)
+    assert spec["devices"][0]["attributes"]["pool"] == {"string": "fast-net"}
+    dummy.publish([h.dedicated("dummy2")])
+    procs_module.wait_for(lambda: names() == [["dummy2"]], what="a publication after a change")
+    dummy.publish([h.dedicated(f"dummy{i}") for i in range(65)])
+    procs_module.wait_for(lambda: [len(s) for s in names()] == [64, 1], what="a second slice")
+    dummy.close()
+    rx.close()
+
+
+@pytest.mark.parametrize("change, words", [
+    (lambda c: c["metadata"].update(name="another-node"), ["metadata.name", "another-node"]),
+    (lambda c: c["spec"].update(pool=[]), ["spec.pool", "pools"]),
+    (lambda c: c["spec"]["pools"].append({"name": "fast-net"}), ["spec.pools[1].name", "duplicated pool name"]),
+    (lambda c: c["spec"]["deviceManagerConfigs"]["dummy"].update(count=-1), ["count", "-1"]),
+    (lambda c: c.update(kind="ConfigMap"), ["kind", "CiliumNetworkDriverNodeConfig"]),
+])
+def test_wrong_configuration(house, procs, change, words):
+    configuration = json.loads(json.dumps(CONFIG))
+    change(configuration)
+    house.config_path.write_text(json.dumps(configuration, indent=1).replace("{", " {", 1))  # as YAML: lines
+    statd = procs.start("statd", "--config", house.config_path, "--claims-dir", house.claims_dir, "--runtime-dir",
+                        house.runtime_dir, "--user", h.STATD_USER, "--node-name", h.NODE)
+    assert statd.wait_exit() == 1
+    assert all(w in statd.log for w in [str(house.config_path), *words]), statd.log
+
+
+def test_stops_with_what_is_in_flight(house):
+    statd, dummy, rx = start(house)
+    c = h.Claim(house, "a", [result("dummy0")])
+    front = mprpc.connect(house.runtime_dir / "front.sock")
+    setup, stopped = dummy.peer.methods["device.setup"], []
+
+    def slowly(*args):
+        statd.signal(15)
+        statd.wait_log("SIGTERM|stopping")
+        stopped.append(True)
+        return setup(*args)
+    dummy.peer.methods["device.setup"] = slowly
+    assert front.call("claim.prepare", c.ref)["devices"] and stopped
+    assert statd.wait_exit() == 0 and c.status is not None
+    for peer in (front, dummy, rx):
+        peer.close()
