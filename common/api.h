@@ -70,7 +70,7 @@ struct device_row {
 	/* beyond the seed's columns */
 	struct device *device;
 	char *pool; /* logical pool it is published in; NULL: not published */
-	char *note; /* why it is not published */
+	char *note; /* why it is not published, or which other pools match */
 };
 extern const struct rec_desc rec_device_row;         /* all */
 extern const struct rec_desc rec_device_row_statedb; /* the seed's columns */

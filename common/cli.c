@@ -221,26 +221,28 @@ static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
 	return costs[b_len];
 }
 
-/* The option whose name is closest, NULL when none is close: of each more than half is
- * wrong. */
-static const struct cli_option *nearest(const struct cli *cli, const char *name, size_t len)
+bool cli_is_near(const char *typed, size_t len, const char *name, size_t *ret_distance)
+{
+	size_t name_len = strlen(name);
+
+	assert(name_len <= NEAR_MAX_LEN);
+	if (len > NEAR_MAX_LEN)
+		return false;
+	*ret_distance = distance(typed, len, name, name_len);
+	return *ret_distance <= name_len / 2;
+}
+
+/* The option whose name is nearest, NULL when none is near. */
+static const struct cli_option *nearest(const struct cli *cli, const char *typed, size_t len)
 {
 	const struct cli_option *best = NULL;
-	size_t best_distance = NEAR_MAX_LEN;
+	size_t best_distance = SIZE_MAX, d;
 
-	if (len > NEAR_MAX_LEN)
-		return NULL;
-	for (size_t i = 0; i < n_rows(cli); i++) {
-		const struct cli_option *o = row(cli, i);
-		size_t o_len = strlen(o->name), d;
-
-		assert(o_len <= NEAR_MAX_LEN);
-		d = distance(name, len, o->name, o_len);
-		if (d <= o_len / 2 && d < best_distance) {
-			best = o;
+	for (size_t i = 0; i < n_rows(cli); i++)
+		if (cli_is_near(typed, len, row(cli, i)->name, &d) && d < best_distance) {
+			best = row(cli, i);
 			best_distance = d;
 		}
-	}
 	return best;
 }
 

@@ -652,6 +652,9 @@ static void on_response(
 	info = api_method_info(p->method);
 	if (take_fds(conn, json_is_null(error) ? info->result_fds : 0, fds) < 0)
 		return;
+	/* out of the table first: the callback may end the connection, and that fails all in it */
+	HASH_DEL(conn->pending, p);
+	p->conn = NULL;
 	rec = record_new(info->result);
 	if (!json_is_null(error)) {
 		error_of(error, &err);

@@ -129,3 +129,10 @@ struct rpc_client *rpc_client_new(uv_loop_t *loop, const char *path,
 /* The connection, or NULL while there is none. */
 struct rpc_conn *rpc_client_conn(const struct rpc_client *client);
 void rpc_client_free(struct rpc_client *client);
+
+/* One attempt, for a program that gives up. The connection is the caller's: it ends by itself when it
+ * breaks, after on_close, or with rpc_disconnect(). NULL and err, whose sys says why. */
+struct rpc_conn *rpc_connect(uv_loop_t *loop, const char *path, const struct rpc_listen *def,
+	void *ctx, struct err *err);
+/* Ends it without on_close. */
+void rpc_disconnect(struct rpc_conn *conn);

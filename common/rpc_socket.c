@@ -357,3 +357,25 @@ void rpc_client_free(struct rpc_client *c)
 	c->conn = NULL;
 	uv_close((uv_handle_t *)&c->retry, client_closed);
 }
+
+static void on_single_end(void *owner UNUSED, struct rpc_conn *conn UNUSED)
+{
+}
+
+struct rpc_conn *rpc_connect(uv_loop_t *loop, const char *path, const struct rpc_listen *def,
+	void *ctx, struct err *err)
+{
+	int fd = client_connect(path, def, err);
+	struct rpc_conn *conn;
+
+	if (fd < 0)
+		return NULL;
+	conn = rpc_conn_new(loop, &fd, def, ctx, on_single_end, NULL);
+	rpc_conn_set_name(conn, def->name);
+	return conn;
+}
+
+void rpc_disconnect(struct rpc_conn *conn)
+{
+	rpc_conn_free(conn);
+}

@@ -124,32 +124,51 @@ __attribute__((noreturn)) static void child(
 	_exit(0);
 }
 
+/* As fork(2), but no signal runs the loop's handlers in the child: they would write into the loop's
+ * pipe, which is the parent's too, and a service manager that stops us signals both. */
+static pid_t fork_quietly(void)
+{
+	sigset_t all, before;
+	pid_t pid;
+
+	(void)sigfillset(&all);
+	(void)sigprocmask(SIG_SETMASK, &all, &before);
+	pid = fork();
+	if (pid == 0) {
+		(void)signal(SIGTERM, SIG_DFL);
+		(void)signal(SIGINT, SIG_DFL);
+	}
+	(void)sigprocmask(SIG_SETMASK, &before, NULL);
+	return pid;
+}
+
 static int run_inside(
 	int netns_fd, inside_fn *fn, const void *job, int *ret_fd, struct err *err)
 {
 	const pid_t self = getpid();
-	bool answered;
-	int pair[2], rc;
+	cleanup_close int ours = -1, theirs = -1;
+	int pair[2];
 	pid_t pid;
+	int rc;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_errno(err, errno, "socketpair");
-	pid = fork();
-	if (pid == 0)
-		child(netns_fd, pair[1], self, fn, job);
-	close_fd(&pair[1]);
-	if (pid < 0) {
-		close_fd(&pair[0]);
+	ours = pair[0];
+	theirs = pair[1];
+	pid = fork_quietly();
+	if (pid < 0)
 		return err_errno(err, errno, "fork");
-	}
-	answered = wait_for_answer(pair[0]);
-	if (answered)
-		rc = receive_answer(pair[0], ret_fd, err);
-	else
-		rc = err_set(err, ERR_DEADLINE, "not done in the namespace within %d ms",
+	if (pid == 0)
+		child(netns_fd, theirs, self, fn, job);
+	/* so that its death is seen */
+	close_fd(&theirs);
+	if (!wait_for_answer(ours)) {
+		reap(pid, false);
+		return err_set(err, ERR_DEADLINE, "not done in the namespace within %d ms",
 			INSIDE_DEADLINE_MS);
-	reap(pid, answered);
-	close_fd(&pair[0]);
+	}
+	rc = receive_answer(ours, ret_fd, err);
+	reap(pid, true);
 	return rc;
 }
 

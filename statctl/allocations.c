@@ -31,10 +31,10 @@ char *alloc_claim(const struct alloc_row *a)
 static void show_table(const struct table_list_result *rows)
 {
 	static const struct output_column columns[] = {
-		{.heading = "DEVICE", .fit = FIT_CUT},
+		{.heading = "DEVICE"},
 		{.heading = "POOL"},
-		{.heading = "CLAIM", .fit = FIT_CUT},
-		{.heading = "POD-UID", .fit = FIT_CUT},
+		{.heading = "CLAIM", .fit = FIT_WRAP},
+		{.heading = "POD-UID", .fit = FIT_WRAP},
 		{.heading = "STATE"},
 		{.heading = "IN-POD"},
 	};

@@ -2,8 +2,9 @@
 /* The commands as one table: what is not in it is not a command, and --help tells all of it. */
 #include "statctl/commands.h"
 
-#include <limits.h>
 #include <string.h>
+
+#include "common/cli.h"
 
 static const struct command commands[] = {
 	{"status", NULL, false,
@@ -19,37 +20,17 @@ static const struct command commands[] = {
 		run_statedb},
 };
 
-/* How many letters differ, in whatever order they stand: enough to tell a few short words apart. */
-static size_t letters_apart(const char *a, const char *b)
-{
-	int counts[UCHAR_MAX + 1] = {0};
-	size_t more = 0, less = 0;
-
-	for (; *a; a++)
-		counts[(unsigned char)*a]++;
-	for (; *b; b++)
-		counts[(unsigned char)*b]--;
-	for (size_t i = 0; i < ARRAY_SIZE(counts); i++) {
-		more += counts[i] > 0 ? (size_t)counts[i] : 0;
-		less += counts[i] < 0 ? (size_t)-counts[i] : 0;
-	}
-	return MAX(more, less);
-}
-
-/* NULL when none is near: of each half the letters are others. */
-static const struct command *nearest(const char *name)
+/* NULL when none is near. */
+static const struct command *nearest(const char *typed)
 {
 	const struct command *best = NULL;
-	size_t best_apart = SIZE_MAX;
+	size_t best_distance = SIZE_MAX, d;
 
-	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
-		size_t apart = letters_apart(name, commands[i].name);
-
-		if (apart < strlen(commands[i].name) / 2 + 1 && apart < best_apart) {
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		if (cli_is_near(typed, strlen(typed), commands[i].name, &d) && d < best_distance) {
 			best = &commands[i];
-			best_apart = apart;
+			best_distance = d;
 		}
-	}
 	return best;
 }
 

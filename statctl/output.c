@@ -146,7 +146,7 @@ static void *must(void *p)
 struct output_table *output_table_new(const struct output_column *columns, size_t n_columns)
 {
 	static const int fit_flags[] = {
-		[FIT_WHOLE] = 0, [FIT_CUT] = SCOLS_FL_TRUNC, [FIT_WRAP] = SCOLS_FL_WRAP};
+		[FIT_WHOLE] = 0, [FIT_WRAP] = SCOLS_FL_WRAP};
 	struct output_table *t = xcalloc(1, sizeof(*t));
 
 	t->tb = must(scols_new_table());

@@ -47,7 +47,7 @@ char *output_ago(int64_t then_ms, int64_t now_ms, char out[static AGO_SIZE]);
 
 struct output_column {
 	const char *heading;
-	enum { FIT_WHOLE, FIT_CUT, FIT_WRAP } fit; /* when the terminal is too narrow */
+	enum { FIT_WHOLE, FIT_WRAP } fit; /* when the terminal is too narrow: nothing is ever cut off */
 	bool number;                               /* to the right */
 };
 

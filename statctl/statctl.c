@@ -11,11 +11,8 @@
 #include <errno.h>
 #include <grp.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
-#include "common/rpc_internal.h"
 #include "common/util.h"
 
 static void on_table_event(
@@ -32,10 +29,6 @@ static void on_close(void *ctx, struct rpc_conn *conn UNUSED, const char *reason
 
 	s->conn = NULL;
 	(void)snprintf(s->lost, sizeof(s->lost), "%s", reason);
-}
-
-static void on_end(void *owner UNUSED, struct rpc_conn *conn UNUSED)
-{
 }
 
 static const struct rpc_service services[] = {
@@ -84,26 +77,21 @@ static int explain(const char *path, int sys, struct err *err)
 int statctl_connect(struct statctl *s, const char *runtime_dir, struct err *err)
 {
 	cleanup_free char *path = xasprintf("%s/query.sock", runtime_dir);
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	cleanup_close int fd = -1;
+	struct err why = ERR_INIT;
 
-	if (strlen(path) >= sizeof(address.sun_path))
-		return explain(path, ENAMETOOLONG, err);
-	memcpy(address.sun_path, path, strlen(path));
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (fd < 0)
-		return err_errno(err, errno, "making a socket");
-	if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) < 0)
-		return explain(path, errno, err);
-	s->conn = rpc_conn_new(&s->loop, &fd, &def, s, on_end, NULL);
-	rpc_conn_set_name(s->conn, def.name);
-	return 0;
+	s->conn = rpc_connect(&s->loop, path, &def, s, &why);
+	if (s->conn)
+		return 0;
+	if (why.sys)
+		return explain(path, why.sys, err);
+	*err = why;
+	return err_wrap(err, "cannot reach statd");
 }
 
 void statctl_close(struct statctl *s)
 {
 	if (s->conn)
-		rpc_conn_free(s->conn);
+		rpc_disconnect(s->conn);
 	s->conn = NULL;
 	(void)uv_run(&s->loop, UV_RUN_DEFAULT);
 }

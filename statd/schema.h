@@ -8,9 +8,6 @@
 #include "common/api.h"
 #include "statd/table.h"
 
-#define TABLE_DEVICES     "networkdriver-dra-devices"
-#define TABLE_ALLOCATIONS "networkdriver-dra-allocations"
-
 /* Who completes the tables: the allocations this one, the devices one of schema_initializer()
  * for each manager that is enabled. */
 #define INITIALIZER_RESTORE "restore"

@@ -57,6 +57,11 @@ class Client:
             ("grpc.max_reconnect_backoff_ms", 200),
             ("grpc.max_send_message_length", -1)])
 
+    def dial(self):
+        """Waits until the server has greeted; returns self."""
+        grpc.channel_ready_future(self.channel).result(DIAL_SECONDS * procs.STRETCH)
+        return self
+
     def start(self, path, request_schema, response_schema, request, timeout, **more):
         """Starts a call; the future's result() is the decoded response."""
         method = self.channel.unary_unary(
@@ -120,9 +125,7 @@ class Kubelet:
     def registration(self):
         """A connection to the registration socket, made and greeted. The kubelet dials a bare path,
         of which grpc-go makes a percent-encoded authority."""
-        client = Client(self.registry_socket, urllib.parse.quote(self.registry_socket, safe=""))
-        grpc.channel_ready_future(client.channel).result(DIAL_SECONDS * procs.STRETCH)
-        return client
+        return Client(self.registry_socket, urllib.parse.quote(self.registry_socket, safe="")).dial()
 
     def get_info(self, client):
         return client.call(REGISTRATION + "GetInfo", INFO_REQUEST, PLUGIN_INFO, {},

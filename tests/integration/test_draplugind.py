@@ -201,7 +201,7 @@ def test_the_name_by_which_the_kubelet_calls_the_server_does_not_matter(node):
     node.start()
     node.kubelet.wait_socket()
     for authority in ("localhost", "%2Fvar%2Flib%2Fkubelet%2Fx-reg.sock", "anything.example:80"):
-        client = Client(node.kubelet.registry_socket, authority)
+        client = Client(node.kubelet.registry_socket, authority).dial()
         assert node.kubelet.get_info(client)["name"] == DRIVER
         client.close()
 
@@ -226,23 +226,32 @@ def test_waits_for_a_statd_that_comes_later(node):
 
 
 def test_recreates_its_sockets_until_the_kubelet_says_yes(node):
-    node.statd.settings["registrationTimeoutMs"] = 300
+    node.statd.settings.update(registrationTimeoutMs=500, maxAttempts=1000)
     process = node.start()
     node.kubelet.wait_socket()
     first = [identity(path) for path in (node.kubelet.registry_socket, node.dra_socket)]
     process.wait_log("did not register the driver in time, recreating the sockets")
-    process.wait_log("attempt 2 of 3")
-    client = node.kubelet.registration()
-    with pytest.raises(grpc.RpcError) as refused:
-        node.kubelet.notify(client, False, "no such plugin")
-    assert refused.value.code() == grpc.StatusCode.UNKNOWN
-    assert refused.value.details() == "no such plugin"
-    client.close()
+    process.wait_log("attempt 2 of 1000")
+
+    def refuse():
+        """False when the sockets were taken away in the middle of it."""
+        client = node.kubelet.registration()
+        with pytest.raises(grpc.RpcError) as refused:
+            node.kubelet.notify(client, False, "no such plugin")
+        client.close()
+        return (refused.value.code(), refused.value.details()) == (grpc.StatusCode.UNKNOWN, "no such plugin")
+
+    wait_for(refuse, what="a refusal")
     wait_for(lambda: {"state": "registering", "detail": "no such plugin"} in node.statd.states)
-    process.wait_log("attempt 3 of 3")
+    process.wait_log('recreating the sockets err="no such plugin"')
+
+    def register():
+        with contextlib.suppress(grpc.RpcError):
+            return node.kubelet.register()
+
+    wait_for(register, what="a registration")
     for path, before in zip((node.kubelet.registry_socket, node.dra_socket), first):
         assert identity(path) != before
-    node.kubelet.register()
     node.statd.wait_state("registered")
     assert node.kubelet.prepare([C1])[UID]["devices"]
 
@@ -478,9 +487,9 @@ def test_the_generation_goes_up_when_the_content_changes_and_only_then(node):
     kubelet = node.registered()
     path, spec = node.metadata_path(), node.cdi_path()
     kubelet.prepare([C1])
-    before = path.stat(), path.read_bytes(), spec.stat()
+    before = identity(path), path.read_bytes(), identity(spec)
     kubelet.prepare([C1])
-    assert (path.stat(), path.read_bytes(), spec.stat()) == before
+    assert (identity(path), path.read_bytes(), identity(spec)) == before
 
     node.statd.prepare = lambda ref: {"devices": [device(if_name="net7")]}
     kubelet.prepare([C1])

@@ -220,15 +220,19 @@ def test_what_is_not_procfs_is_refused(procs, rundir):
     assert f"{rundir}: is not in procfs" in process.log
 
 
-def start_hanging(procs, rundir):
-    """A netnsd whose children stop as soon as they have entered a namespace."""
+def start_tampered(procs, rundir, what):
+    """A netnsd to whose children this happens when they enter a namespace: strace(1), "inject"."""
     strace = shutil.which("strace")
     assert strace, "strace is missing"
     # -D: the process that is started becomes netnsd; the leak sanitizer cannot work under a tracer
     return procs.start(strace, "-D", "-f", "-qq", "-o", rundir / "strace", "-e", "trace=setns",
-                       "-e", "inject=setns:signal=STOP",
+                       "-e", f"inject=setns:{what}",
                        procs.build / "netnsd", "--runtime-dir", rundir, name="netnsd",
                        env={"ASAN_OPTIONS": "detect_leaks=0"})
+
+
+def start_hanging(procs, rundir):
+    return start_tampered(procs, rundir, "signal=STOP")
 
 
 def test_child_that_hangs_is_given_up(statd, procs, rundir, pod):
@@ -257,3 +261,15 @@ def test_child_dies_with_its_parent(statd, procs, rundir, pod):
     wait_for(lambda: not is_running(child), what="the child's end")
     asked.join()
     process.wait_exit()
+
+
+def test_stop_that_reaches_the_child_too_is_one_stop(statd, procs, rundir, pod):
+    """systemd signals all processes of a unit at once."""
+    process = start_tampered(procs, rundir, "delay_enter=500ms")
+    statd.next_hello()
+    asked = threading.Thread(target=lambda: pytest.raises(mprpc.Error, statd.socket, pod.fd))
+    asked.start()
+    child = wait_for(lambda: children_of(process.pid), what="a child")[0]
+    os.kill(child, signal.SIGTERM)
+    process.stop()
+    asked.join()
