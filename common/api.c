@@ -285,6 +285,33 @@ FIELDS_OF(device_attach_result_fields){
 static REC_DESC(rec_device_attach_result, struct device_attach_result, "attached device",
 	device_attach_result_fields, NULL, "answer to attach");
 
+FIELDS_OF(device_audit_fields){
+	REC_STRLIST(struct device_audit, claim_uids, "claimUIDs", REC_OPTIONAL, MAX_ALLOCATIONS,
+		check_uid, "claims that have allocations, or are being prepared"),
+};
+static REC_DESC(rec_device_audit, struct device_audit, "audit", device_audit_fields, NULL,
+	"which claims are known");
+
+FIELDS_OF(leftover_fields){
+	REC_STR(struct leftover, device, "device", REC_REQUIRED, MAX_LABEL, check_dns_label,
+		"device that the mark names"),
+	REC_STR(struct leftover, claim_uid, "claimUID", REC_REQUIRED, MAX_UID, check_uid,
+		"claim that the mark names"),
+	REC_STR(struct leftover, share_id, "shareID", REC_OPTIONAL, MAX_UID, check_uid,
+		"share that the mark names"),
+	REC_STR(struct leftover, if_name, "ifName", REC_OPTIONAL, MAX_IF_NAME, NULL,
+		"link that carries the mark"),
+};
+static REC_DESC(rec_leftover, struct leftover, "leftover", leftover_fields, NULL,
+	"something in the kernel that no allocation owns");
+
+FIELDS_OF(device_audit_result_fields){
+	REC_RECS(struct device_audit_result, leftovers, "leftovers", REC_OPTIONAL, MAX_DEVICES,
+		struct leftover, &rec_leftover, "what was found"),
+};
+static REC_DESC(rec_device_audit_result, struct device_audit_result, "leftovers",
+	device_audit_result_fields, NULL, "answer to an audit");
+
 static int check_protocol(const char *text, struct err *err)
 {
 	if (strcmp(text, "route") == 0 || strcmp(text, "generic") == 0)
@@ -426,6 +453,15 @@ FIELDS_OF(pod_detach_fields){
 };
 static REC_DESC(rec_pod_detach, struct pod_detach, "pod", pod_detach_fields, NULL,
 	"a sandbox that ends");
+
+FIELDS_OF(pod_check_result_fields){
+	REC_INT(struct pod_check_result, wanted, "wanted", REC_REQUIRED, 0, MAX_ALLOCATIONS,
+		"devices that are to be in the sandbox"),
+	REC_INT(struct pod_check_result, there, "there", REC_REQUIRED, 0, MAX_ALLOCATIONS,
+		"those of them that are"),
+};
+static REC_DESC(rec_pod_check_result, struct pod_check_result, "pod's devices",
+	pod_check_result_fields, NULL, "answer to a check");
 
 FIELDS_OF(pod_ref_fields){
 	REC_STR(struct pod_ref, pod_uid, "podUID", REC_REQUIRED, MAX_UID, check_uid, "the pod"),
@@ -572,6 +608,9 @@ static const struct api_method_info methods[API_METHOD_MAX] = {
 		"move into the namespace handed over, with an rtnetlink socket inside it"},
 	[API_DEVICE_DETACH] = {"device.detach", "statd", "manager", &rec_device_attach, &rec_empty,
 		1500, 2, 0, true, "take back as it was found"},
+	[API_DEVICE_AUDIT] = {"device.audit", "statd", "manager", &rec_device_audit,
+		&rec_device_audit_result, 30000, 0, 0, true,
+		"what in the kernel is ours and belongs to no claim of the list"},
 	[API_NETNS_SOCKET] = {"netns.socket", "statd", "netnsd", &rec_netns_socket, &rec_empty,
 		1500, 1, 1, true, "a netlink socket opened inside the namespace handed over"},
 	[API_NETNS_SYSCTL] = {"netns.sysctl", "statd", "netnsd", &rec_netns_sysctl, &rec_empty, 1500,
@@ -592,6 +631,8 @@ static const struct api_method_info methods[API_METHOD_MAX] = {
 		0, true, "take back what this sandbox holds"},
 	[API_POD_SYNC] = {"pod.sync", "nrihookd", "statd", &rec_pod_sync, &rec_pod_sync_result,
 		10000, 0, 0, true, "what the runtime has; answered with what it lacks"},
+	[API_POD_CHECK] = {"pod.check", "nrihookd", "statd", &rec_pod_ref, &rec_pod_check_result,
+		1000, 0, 0, true, "how many devices the pod is to have in this sandbox, and has"},
 	[API_FRONT_READY] = {"front.ready", "statd", "front", &rec_empty, NULL, 0, 0, 0, true,
 		"both tables are initialised: register now"},
 	[API_TABLE_LIST] = {"table.list", "anyone", "statd", &rec_table_list,

@@ -138,6 +138,18 @@ struct name_list {
 	struct strlist claim_uids; /* links that carry the mark of one of these do not count */
 };
 
+/* Audit: what in the kernel carries a mark of ours and belongs to no claim of the list. */
+struct device_audit {
+	struct strlist claim_uids;
+};
+struct leftover {
+	char *device, *claim_uid, *share_id;
+	char *if_name; /* what was found, for messages */
+};
+struct device_audit_result {
+	struct REC_LIST(struct leftover) leftovers;
+};
+
 /* Attach: the manager finds the link on the host (or, after a crash in the middle, in the
  * namespace already), moves it in, names it and brings it up. */
 struct device_attach {
@@ -198,6 +210,10 @@ struct pod_attach_result {
 };
 struct pod_detach {
 	char *pod_uid, *sandbox_id;
+};
+struct pod_check_result {
+	struct rec_int wanted; /* devices that are to be in the sandbox */
+	struct rec_int there;  /* those of them that are */
 };
 struct pod_ref {
 	char *pod_uid, *sandbox_id;
@@ -267,6 +283,7 @@ enum api_method {
 	API_DEVICE_CHECK,
 	API_DEVICE_ATTACH,
 	API_DEVICE_DETACH,
+	API_DEVICE_AUDIT,
 	/* statd -> netnsd */
 	API_NETNS_SOCKET,
 	API_NETNS_SYSCTL,
@@ -278,6 +295,7 @@ enum api_method {
 	API_POD_ATTACH,
 	API_POD_DETACH,
 	API_POD_SYNC,
+	API_POD_CHECK,
 	/* statd -> draplugind, nrihookd */
 	API_FRONT_READY,
 	/* anyone in the group -> statd, query.sock */

@@ -505,6 +505,11 @@ void rpc_reply_err(struct rpc_call *call, const struct err *err)
 	call_free(call);
 }
 
+void rpc_call_drop(struct rpc_call *call)
+{
+	call_free(call);
+}
+
 /* --- what the peer says --------------------------------------------------------------------------- */
 
 /* Takes n descriptors off the queue; the rest of fds is -1. */

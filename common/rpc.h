@@ -57,6 +57,10 @@ uint64_t rpc_call_left_ms(const struct rpc_call *call);
 void rpc_reply(struct rpc_call *call, const void *result, const int *fds);
 void rpc_reply_err(struct rpc_call *call, const struct err *err);
 
+/* Forgets the call without an answer: the caller learns when the connection ends, as if we had ended
+ * before. */
+void rpc_call_drop(struct rpc_call *call);
+
 /* --- calling ------------------------------------------------------------------------------ */
 
 /* deadline_ms 0 means the method's own. When the peer vanishes, cb gets ERR_UNAVAILABLE at once;
@@ -84,7 +88,8 @@ void rpc_conn_set_data(struct rpc_conn *conn, void *data);
 void *rpc_conn_data(const struct rpc_conn *conn);
 /* Calls of ours that the peer has not answered yet, those that nobody waits for included. */
 size_t rpc_conn_pending(const struct rpc_conn *conn);
-/* Pending calls of ours fail, calls of the peer's lose their conn, then on_close is called. */
+/* Ends it, later: on_close is called, then calls of ours fail with ERR_UNAVAILABLE and calls of the
+ * peer's lose their conn. */
 void rpc_conn_close(struct rpc_conn *conn, const char *reason);
 
 struct rpc_events {

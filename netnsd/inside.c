@@ -193,6 +193,9 @@ int inside_open_socket(int netns_fd, int protocol, struct err *err)
 
 	if (run_inside(netns_fd, open_socket, &protocol, &fd, err) < 0)
 		return -1;
+	if (fd < 0)
+		return err_set(
+			err, ERR_INTERNAL, "the socket did not arrive: too many are open");
 	return fd;
 }
 

@@ -129,7 +129,7 @@ static void serve_front_state(void *ctx, struct rpc_call *call, const void *requ
 static bool working(const struct statd *s, struct rpc_call *call)
 {
 	if (s->stopping) {
-		refuse(call, ERR_UNAVAILABLE, "statd is stopping");
+		rpc_call_drop(call); /* the front asks the next statd */
 		return false;
 	}
 	if (!s->ready) {

@@ -7,7 +7,6 @@ release build on an idle machine and stretched where the same work takes longer.
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -71,29 +70,29 @@ class Process:
                 [*via, *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={**os.environ, **(env or {})}, start_new_session=True)
         self.session = self.popen.pid
-        self.pid = self._behind(via[0]) if via else self.popen.pid
+        self.pid = self._behind([*via, *argv]) if via else self.popen.pid
 
-    def _behind(self, wrapper):
+    def _behind(self, command):
         """The program's pid. A wrapper that does not turn into it, such as nsenter into a pid
         namespace, stays its parent, and ends as it does."""
-        wrapper = pathlib.Path(shutil.which(wrapper)).resolve()
+        as_started = "".join(f"{word}\0" for word in command).encode()
 
         def look():
-            try:
-                if pathlib.Path(f"/proc/{self.popen.pid}/exe").resolve(strict=True) != wrapper:
-                    return self.popen.pid
-            except FileNotFoundError:  # ended already
-                return self.popen.pid
+            if pathlib.Path(f"/proc/{self.popen.pid}/cmdline").read_bytes() != as_started:
+                return self.popen.pid  # it is the program now, or has ended
             return next(iter(children_of(self.popen.pid)), None)
-        return wait_for(look, what=f"{self.name} behind {wrapper}")
+        return wait_for(look, what=f"{self.name} behind {command[0]}")
 
     @property
     def log(self):
         if self.kept_log is not None:
             return self.kept_log
-        with open(self.log_path, "rb") as log:
-            log.seek(self.log_start)
-            return log.read().decode(errors="replace")
+        try:
+            with open(self.log_path, "rb") as log:
+                log.seek(self.log_start)
+                return log.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""  # the test's directory is gone already
 
     def keep_log(self):
         """Its file may go now."""

@@ -6,8 +6,10 @@
 #include <errno.h>
 #include <linux/netlink.h>
 #include <sched.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 static struct nl nl;
 static struct err err;
@@ -117,6 +119,52 @@ START_TEST(one_of_many_links_is_found)
 }
 END_TEST
 
+/* Adds and deletes a link until it is killed. */
+static pid_t start_churning(void)
+{
+	pid_t pid = fork();
+
+	ck_assert_int_ge(pid, 0);
+	while (pid == 0) {
+		cleanup_link_info struct link_info link = {0};
+
+		if (nl_link_add(&nl, "churn", "bridge", &err) < 0 ||
+			nl_link_get(&nl, "churn", &link, &err) < 0 ||
+			nl_link_del(&nl, link.ifindex, &err) < 0)
+			_exit(1);
+	}
+	return pid;
+}
+
+/* The kernel says of a dump that links came or went meanwhile, so that one may be missing. */
+START_TEST(listing_that_was_disturbed_is_repeated)
+{
+	struct nl own = {0};
+	pid_t churning;
+	int status;
+
+	for (int i = 0; i < 100; i++) {
+		char name[IFNAMSIZ];
+
+		(void)snprintf(name, sizeof(name), "many%d", i);
+		OK(nl_link_add(&nl, name, "bridge", &err));
+	}
+	churning = start_churning();
+	OK(nl_init(&own, -1, &err));
+	for (int i = 0; i < 100; i++) {
+		cleanup_link_info struct link_info found = {0};
+
+		FAIL(nl_link_find(&own, has_alias, "nobody's", &found, &err));
+		ck_assert_msg(
+			err.kind == ERR_NOT_FOUND || err.kind == ERR_BUSY, "%s", err.message);
+	}
+	nl_fini(&own);
+	ck_assert_int_eq(kill(churning, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(churning, &status, 0), churning);
+	ck_assert_msg(WIFSIGNALED(status), "churning failed");
+}
+END_TEST
+
 START_TEST(refusals_carry_errno_and_the_kernels_words)
 {
 	cleanup_link_info struct link_info link = add("eth7");
@@ -194,6 +242,7 @@ static Suite *suite(void)
 	tcase_add_test(c, link_is_as_it_was_made);
 	tcase_add_test(c, alternative_name_finds_the_link_and_is_told_apart);
 	tcase_add_test(c, one_of_many_links_is_found);
+	tcase_add_test(c, listing_that_was_disturbed_is_repeated);
 	tcase_add_test(c, refusals_carry_errno_and_the_kernels_words);
 	tcase_add_test(c, text_that_is_no_address_is_refused);
 	tcase_add_test(c, socket_of_somebody_else_acts_where_it_was_opened);
