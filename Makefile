@@ -161,7 +161,8 @@ $(O)/tests/unit/test_%: $(O)/obj/tests/unit/test_%.o $(PROGRAMS:%=$(O)/%.a) $(O)
 # functions that a unit's test puts its own in front of
 wrap = $(patsubst %,-Wl$(comma)--wrap=%,$(1))
 comma := ,
-WRAP_dummy := $(call wrap,nl_link_get nl_link_add nl_link_del nl_link_set_alias)
+WRAP_dummy := $(call wrap,nl_link_get nl_link_find_all nl_link_add nl_link_del \
+	nl_link_set_alias)
 WRAP_link_move := $(call wrap,nl_link_set_name nl_link_set_mtu nl_link_set_mac nl_link_set_up \
 	nl_link_add_altname nl_link_del_altname nl_link_move)
 

@@ -292,22 +292,9 @@ FIELDS_OF(device_audit_fields){
 static REC_DESC(rec_device_audit, struct device_audit, "audit", device_audit_fields, NULL,
 	"which claims are known");
 
-FIELDS_OF(leftover_fields){
-	REC_STR(struct leftover, device, "device", REC_REQUIRED, MAX_LABEL, check_dns_label,
-		"device that the mark names"),
-	REC_STR(struct leftover, claim_uid, "claimUID", REC_REQUIRED, MAX_UID, check_uid,
-		"claim that the mark names"),
-	REC_STR(struct leftover, share_id, "shareID", REC_OPTIONAL, MAX_UID, check_uid,
-		"share that the mark names"),
-	REC_STR(struct leftover, if_name, "ifName", REC_OPTIONAL, MAX_IF_NAME, NULL,
-		"link that carries the mark"),
-};
-static REC_DESC(rec_leftover, struct leftover, "leftover", leftover_fields, NULL,
-	"something in the kernel that no allocation owns");
-
 FIELDS_OF(device_audit_result_fields){
 	REC_RECS(struct device_audit_result, leftovers, "leftovers", REC_OPTIONAL, MAX_DEVICES,
-		struct leftover, &rec_leftover, "what was found"),
+		struct device_alloc, &rec_device_alloc, "what was found: device.free undoes it"),
 };
 static REC_DESC(rec_device_audit_result, struct device_audit_result, "leftovers",
 	device_audit_result_fields, NULL, "answer to an audit");

@@ -142,12 +142,8 @@ struct name_list {
 struct device_audit {
 	struct strlist claim_uids;
 };
-struct leftover {
-	char *device, *claim_uid, *share_id;
-	char *if_name; /* what was found, for messages */
-};
 struct device_audit_result {
-	struct REC_LIST(struct leftover) leftovers;
+	struct REC_LIST(struct device_alloc) leftovers; /* such that device.free undoes each */
 };
 
 /* Attach: the manager finds the link on the host (or, after a crash in the middle, in the

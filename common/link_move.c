@@ -2,23 +2,23 @@
 /*
  * The hand-over of links.
  *
- * A link travels under a name that nothing else has, a random one: the namespace it arrives in may
- * have a link of its old name, and a move with a rename is not atomic (a taken name is answered
- * with EEXIST after the link has moved). Only when it has arrived is it given its name
+ * A link travels under a name that nothing else has, a random one: the namespace it arrives in
+ * may have a link of its old name, and a move with a rename is not atomic (a taken name is
+ * answered with EEXIST after the link has moved). Only when it has arrived is it given its name
  * there, so a name that is taken fails on the side where that can be told and undone.
  *
  *	give:  host 'ens1f0v0' up  ->  pod 'nc0123…' down  ->  'net1' down  ->  'net1' up
- *	take:  pod 'net1' down  ->  'nc0123…' down  ->  host 'nc0123…' down  ->  'ens1f0v0' down
+ *	take:  pod 'net1' down  ->  'nc0123…' down  ->  host 'nc0123…'  ->  'ens1f0v0' down
  *
- * Each arrow is one request to the kernel. A crash between two leaves a state that the next call
- * recognises: it looks for the mark in both namespaces and goes on from there.
+ * Each arrow is one request to the kernel. A crash between two leaves a state that the next
+ * call recognises: it looks for the mark in both namespaces and goes on from there.
  *
  * Whoever is root in the pod can rename the link, change its MTU, its alternative names and its
  * mark, and can mark another link. Therefore what comes back is checked to be the same kind of
- * device, with the same parent on its bus, before it is let out; alternative names that it did not
- * leave with are removed inside, where they harm nobody; and MTU, address and names are restored
- * from the record. A link whose mark was removed stays and returns when the kernel tears down the
- * namespace, if it is a device of a bus.
+ * device, with the same parent on its bus, before it is let out; alternative names that it did
+ * not leave with are removed inside, where they harm nobody; and MTU, address and names are
+ * restored from the record. A link whose mark was removed stays and returns when the kernel
+ * tears down the namespace, if it is a device of a bus.
  */
 #include "common/link_move.h"
 
@@ -34,7 +34,7 @@
 #define MIN_MTU      0  /* of a link whose driver does not care: net/core/dev.c */
 #define MAX_MTU      INT32_MAX
 
-/* --- what is remembered ---------------------------------------------------------------------- */
+/* --- what is remembered ------------------------------------------------------------------- */
 
 static int check_altname(const char *text, struct err *err)
 {
@@ -78,12 +78,42 @@ void link_origin_of(const struct link_info *link, struct link_origin *ret)
 		strlist_add(&ret->altnames, link->altnames.v[i]);
 }
 
-/* --- marks ----------------------------------------------------------------------------------- */
+/* --- marks -------------------------------------------------------------------------------- */
 
 void link_mark_format(const struct device_alloc *a, char out[static LINK_MARK_SIZE])
 {
 	(void)snprintf(out, LINK_MARK_SIZE, LINK_MARK_PREFIX "%s:%s%s%s", a->claim_uid,
 		a->device->name, a->share_id ? ":" : "", a->share_id ? a->share_id : "");
+}
+
+/* The next word of a mark, up to a colon or the end. NULL if there is none or check refuses. */
+static const char *parse_word(const char *at, int (*check)(const char *text, struct err *err),
+	char out[static LINK_MARK_WORD_SIZE])
+{
+	size_t len = strcspn(at, ":");
+	struct err err;
+
+	if (len >= LINK_MARK_WORD_SIZE)
+		return NULL;
+	memcpy(out, at, len);
+	out[len] = '\0';
+	return check(out, &err) == 0 ? at + len : NULL;
+}
+
+bool link_mark_parse(const char *alias, struct link_mark *ret)
+{
+	const char *at = alias + strlen(LINK_MARK_PREFIX);
+
+	*ret = (struct link_mark){0};
+	if (!str_has_prefix(alias, LINK_MARK_PREFIX))
+		return false;
+	at = parse_word(at, check_uid, ret->claim_uid);
+	if (!at || *at != ':')
+		return false;
+	at = parse_word(at + 1, check_dns_label, ret->device);
+	if (at && *at == ':')
+		at = parse_word(at + 1, check_uid, ret->share_id);
+	return at && *at == '\0';
 }
 
 /* Nothing has it, and nobody can take it in time: whoever is root in the pod might try. */
@@ -135,18 +165,26 @@ static int find_on_host(struct nl *host, const char *mark, const struct link_ori
 	return link_find(host, mark, origin, ret, err);
 }
 
-int link_check_names(struct nl *pod, const struct strlist *names, struct err *err)
+static bool is_of_claims(const struct link_info *link, const struct strlist *claim_uids)
 {
-	for (size_t i = 0; i < names->n; i++) {
-		cleanup_link_info struct link_info link = {0};
+	struct link_mark mark;
 
-		if (nl_link_get(pod, names->v[i], &link, err) == 0) {
-			if (str_has_prefix(link.alias, LINK_MARK_PREFIX))
+	return link_mark_parse(link->alias, &mark) && strlist_has(claim_uids, mark.claim_uid);
+}
+
+int link_check_names(struct nl *pod, const struct name_list *list, struct err *err)
+{
+	for (size_t i = 0; i < list->names.n; i++) {
+		cleanup_link_info struct link_info link = {0};
+		const char *name = list->names.v[i];
+
+		if (nl_link_get(pod, name, &link, err) == 0) {
+			if (is_of_claims(&link, &list->claim_uids))
 				continue;
 			return err_set(err, ERR_CONFLICT,
 				"interface name collision: \"%s\" already exists in pod "
 				"namespace (possibly from CNI)",
-				names->v[i]);
+				name);
 		}
 		if (err->kind != ERR_NOT_FOUND)
 			return -1;
@@ -155,7 +193,20 @@ int link_check_names(struct nl *pod, const struct strlist *names, struct err *er
 	return 0;
 }
 
-/* --- giving back ----------------------------------------------------------------------------- */
+static bool is_leftover(const void *claim_uids, const struct link_info *link)
+{
+	struct link_mark mark;
+
+	return link_mark_parse(link->alias, &mark) && !strlist_has(claim_uids, mark.claim_uid);
+}
+
+int link_find_leftovers(
+	struct nl *nl, const struct strlist *claim_uids, struct link_list *ret, struct err *err)
+{
+	return nl_link_find_all(nl, is_leftover, claim_uids, ret, err);
+}
+
+/* --- giving back -------------------------------------------------------------------------- */
 
 static int drop_altnames(struct nl *nl, const struct link_info *link,
 	const struct link_origin *origin, struct err *err)
@@ -284,10 +335,10 @@ int link_take(const struct link_ends *ends, const char *mark, const struct link_
 	return 0;
 }
 
-/* --- giving ---------------------------------------------------------------------------------- */
+/* --- giving ------------------------------------------------------------------------------- */
 
-/* A link that is down in the pod has not been finished; one that is up has, and if it has another
- * name by now, the pod has given it that. 1 if nothing had to be done. */
+/* A link that is down in the pod has not been finished; one that is up has, and if it has
+ * another name by now, the pod has given it that. 1 if nothing had to be done. */
 static int finish(struct nl *pod, const struct link_info *link, const char *if_name,
 	struct device_attach_result *ret, struct err *err)
 {

@@ -20,8 +20,16 @@ _Static_assert(LINK_MARK_SIZE <= LINK_ALIAS_SIZE, "a mark is an alias");
 
 void link_mark_format(const struct device_alloc *a, char out[static LINK_MARK_SIZE]);
 
-/* What a link was before it was handed over: part of a prepared device's state, so that it is in
- * the claim's status and outlives everything but the claim. */
+#define LINK_MARK_WORD_SIZE 64
+struct link_mark {
+	char claim_uid[LINK_MARK_WORD_SIZE], device[LINK_MARK_WORD_SIZE];
+	char share_id[LINK_MARK_WORD_SIZE]; /* "": none */
+};
+/* Whether it is a mark, and then *ret. */
+bool link_mark_parse(const char *alias, struct link_mark *ret);
+
+/* What a link was before it was handed over: part of a prepared device's state, so that it is
+ * in the claim's status and outlives everything but the claim. */
 struct link_origin {
 	char *name;
 	struct rec_int mtu;
@@ -45,19 +53,23 @@ struct link_ends {
 int link_find(struct nl *nl, const char *mark, const struct link_origin *origin,
 	struct link_info *ret, struct err *err);
 
-/* ERR_CONFLICT if a link in this namespace has one of the names or has one as an alternative name.
- * Links with a mark do not count: they are there because of the very claims that ask. */
-int link_check_names(struct nl *pod, const struct strlist *names, struct err *err);
+/* ERR_CONFLICT if a link in this namespace has one of the names or has one as an alternative
+ * name, unless it carries the mark of one of the list's claims. */
+int link_check_names(struct nl *pod, const struct name_list *list, struct err *err);
 
-/* Moves the marked link from the host to the pod, names it if_name and brings it up. One that is
- * already in the pod is only finished; ret->was_there says that nothing had to be done, and
- * ret->if_name what it is called. *ret is for rec_fini(). ERR_NOT_FOUND: there is no such link on
- * either side. On every failure the link is back on the host, as origin says. */
+/* Links that carry a mark of a claim which is not among these, into *ret (zeroed). */
+int link_find_leftovers(struct nl *nl, const struct strlist *claim_uids, struct link_list *ret,
+	struct err *err);
+
+/* Moves the marked link from the host to the pod, names it if_name and brings it up. One that
+ * is already in the pod is only finished; ret->was_there says that nothing had to be done, and
+ * ret->if_name what it is called. *ret is for rec_fini(). ERR_NOT_FOUND: there is no such link
+ * on either side. On every failure the link is back on the host, as origin says. */
 int link_give(const struct link_ends *ends, const char *mark, const struct link_origin *origin,
 	const char *if_name, struct device_attach_result *ret, struct err *err);
 
-/* Takes the marked link back to the host, where it arrives down and else as origin says. 0, or 1
- * when there is no such link on either side. After a failure the link keeps its mark, so that the
- * call can be repeated. */
+/* Takes the marked link back to the host, where it arrives down and else as origin says. 0, or
+ * 1 when there is no such link on either side. After a failure the link keeps its mark, so that
+ * the call can be repeated. */
 int link_take(const struct link_ends *ends, const char *mark, const struct link_origin *origin,
 	struct err *err);

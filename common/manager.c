@@ -8,16 +8,17 @@
  *	        --restored, discovered--> SERVING
  *
  * and from everywhere back to OFFLINE when the connection ends. What fails on the way leads to
- * FAILED: calls of statd's are then answered with the reason, which so reaches the operator where
- * he looks first, and after a while the connection is closed, so that all of it is tried anew.
+ * FAILED: calls of statd's are then answered with the reason, which so reaches the operator
+ * where he looks first, and after a while the connection is closed, so that all of it is tried
+ * anew.
  *
  * statd's calls are carried out as they come, one at a time, each to its end: waiting for the
- * kernel is what this process is for. So a call may have waited behind others for longer than its
- * caller does; such a call is refused, since nobody would undo what it did.
+ * kernel is what this process is for. So a call may have waited behind others for longer than
+ * its caller does; such a call is refused, since nobody would undo what it did.
  *
- * statd is not trusted with more than it needs: records were checked against their tables on the
- * way in, descriptors are checked for what they are here, and what a device's state means is the
- * manager's own to check.
+ * statd is not trusted with more than it needs: records were checked against their tables on
+ * the way in, descriptors are checked for what they are here, and what a device's state means
+ * is the manager's own to check.
  */
 #include "common/manager.h"
 
@@ -65,7 +66,7 @@ static const struct rec_desc *inventory_desc(void)
 	return api_method_info(API_MANAGER_DEVICES)->request;
 }
 
-/* --- failing and trying again ---------------------------------------------------------------- */
+/* --- failing and trying again ------------------------------------------------------------- */
 
 static void on_retry(uv_timer_t *timer)
 {
@@ -94,7 +95,7 @@ static void not_ready(const struct manager *m, struct err *err)
 				   : "hello and device.restore come first");
 }
 
-/* --- hello, restore, inventory --------------------------------------------------------------- */
+/* --- hello, restore, inventory ------------------------------------------------------------ */
 
 static void on_published(
 	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
@@ -207,7 +208,7 @@ static void on_close(void *ctx, struct rpc_conn *conn UNUSED, const char *reason
 	daemon_status("waiting for statd");
 }
 
-/* --- serving --------------------------------------------------------------------------------- */
+/* --- serving ------------------------------------------------------------------------------ */
 
 static bool may_serve(struct manager *m, struct rpc_call *call)
 {
@@ -318,7 +319,7 @@ static void on_check(void *ctx, struct rpc_call *call, const void *request, int 
 		return;
 	rc = netns_check_socket(fds[0], NETLINK_ROUTE, -1, m->own_netns, &err);
 	if (rc == 0)
-		rc = m->ops->check(m->ctx, &list->names, fds[0], &err);
+		rc = m->ops->check(m->ctx, list, fds[0], &err);
 	reply_empty(call, rc, &err);
 }
 
@@ -366,6 +367,22 @@ static void on_detach(void *ctx, struct rpc_call *call, const void *request, int
 	reply_empty(call, rc, &err);
 }
 
+static void on_audit(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+{
+	const struct device_audit *audit = request;
+	struct device_audit_result result = {0};
+	struct manager *m = ctx;
+	struct err err = ERR_INIT;
+
+	if (!may_serve(m, call))
+		return;
+	if (m->ops->audit(m->ctx, &audit->claim_uids, &result, &err) < 0)
+		rpc_reply_err(call, &err);
+	else
+		rpc_reply(call, &result, NULL);
+	rec_fini(api_method_info(API_DEVICE_AUDIT)->result, &result);
+}
+
 static const struct rpc_service services[] = {
 	{API_DEVICE_RESTORE, on_restore},
 	{API_DEVICE_SETUP, on_setup},
@@ -374,9 +391,10 @@ static const struct rpc_service services[] = {
 	{API_DEVICE_CHECK, on_check},
 	{API_DEVICE_ATTACH, on_attach},
 	{API_DEVICE_DETACH, on_detach},
+	{API_DEVICE_AUDIT, on_audit},
 };
 
-/* --- the process ----------------------------------------------------------------------------- */
+/* --- the process -------------------------------------------------------------------------- */
 
 static const struct cli_option options_table[] = {
 	DAEMON_OPTIONS(struct manager_options, base),

@@ -4,10 +4,10 @@
 /*
  * The host of a device manager: everything of such a daemon but its domain.
  *
- * It connects to statd, says hello, gets the manager's section of the configuration, rebuilds what
- * was prepared before a restart, publishes the inventory and then serves the device.* methods, one
- * at a time. A manager's folder fills in the operations below; each may block for as long as the
- * kernel takes, since that is the process's whole job.
+ * It connects to statd, says hello, gets the manager's section of the configuration, rebuilds
+ * what was prepared before a restart, publishes the inventory and then serves the device.*
+ * methods, one at a time. A manager's folder fills in the operations below; each may block for
+ * as long as the kernel takes, since that is the process's whole job.
  */
 
 #include <uv.h>
@@ -20,8 +20,8 @@ struct manager;
 
 struct manager_ops {
 	enum manager_type type;
-	/* Once, while the process may still do what its table does not list: opens what the manager
-	 * keeps open. */
+	/* Once, while the process may still do what its table does not list: opens what the
+	 * manager keeps open. */
 	int (*open)(void *ctx, struct err *err);
 	/* config is the manager's section, an object. Comes again whenever statd has been
 	 * away. */
@@ -36,16 +36,22 @@ struct manager_ops {
 	int (*recover)(
 		void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
 	int (*free)(void *ctx, const struct device_alloc *a, struct err *err);
-	/* ERR_CONFLICT if any of these names, or an alternative name equal to one, is taken in the
-	 * namespace of this rtnetlink socket. */
-	int (*check)(void *ctx, const struct strlist *names, int rtnl_fd, struct err *err);
-	/* ERR_NOT_FOUND when the link is neither on the host nor, marked as this allocation's, in
-	 * the namespace. On any failure a link that was moved is back on the host as it was. */
+	/* ERR_CONFLICT if any of these names, or an alternative name equal to one, is taken in
+	 * the namespace of this rtnetlink socket, and not by a link of one of the list's
+	 * claims. */
+	int (*check)(void *ctx, const struct name_list *list, int rtnl_fd, struct err *err);
+	/* ERR_NOT_FOUND when the link is neither on the host nor, marked as this allocation's,
+	 * in the namespace. On any failure a link that was moved is back on the host as it
+	 * was. */
 	int (*attach)(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
 		struct device_attach_result *ret, struct err *err);
 	/* A link that is no longer there is success. */
 	int (*detach)(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
 		struct err *err);
+	/* What in the kernel is this manager's and belongs to none of these claims, into *ret
+	 * (zeroed), such that free() undoes each. */
+	int (*audit)(void *ctx, const struct strlist *claim_uids,
+		struct device_audit_result *ret, struct err *err);
 };
 
 /* A manager's whole main: the options common to managers, then the checklist. */

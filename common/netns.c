@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The kind of a namespace descriptor is what NS_GET_NSTYPE answers (ioctl_ns(2)); any other file
- * refuses that request with ENOTTY. Two descriptors name the same namespace when device and inode
- * are equal (namespaces(7)). The namespace of a socket is had with SIOCGSKNS (linux/sockios.h,
- * since 4.9), so nobody's word is taken for it.
+ * The kind of a namespace descriptor is what NS_GET_NSTYPE answers (ioctl_ns(2)); any other
+ * file refuses that request with ENOTTY. Two descriptors name the same namespace when device
+ * and inode are equal (namespaces(7)). The namespace of a socket is had with SIOCGSKNS
+ * (linux/sockios.h, since 4.9), so nobody's word is taken for it.
  */
 #include "common/netns.h"
 

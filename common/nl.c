@@ -5,12 +5,12 @@
  * Messages are built and read here rather than through libnl-route's link objects, which know
  * nothing of alternative names and turn every errno into one of a few codes of their own.
  *
- * A request is sent with NLM_F_ACK; talk() reads until the kernel has acknowledged it, refused it
- * or, for a dump, said that it is done. Answers to another request are skipped: they can only be
- * late ones, to a request that was given up after ANSWER_TIMEOUT.
+ * A request is sent with NLM_F_ACK; talk() reads until the kernel has acknowledged it, refused
+ * it or, for a dump, said that it is done. Answers to another request are skipped: they can
+ * only be late ones, to a request that was given up after ANSWER_TIMEOUT.
  *
- * libnl does not know extended acks (NETLINK_EXT_ACK, netlink(7)): the options are set by hand and
- * the error callback reads the text that follows the error.
+ * libnl does not know extended acks (NETLINK_EXT_ACK, netlink(7)): the options are set by hand
+ * and the error callback reads the text that follows the error.
  */
 #include "common/nl.h"
 
@@ -26,8 +26,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* The kernel works on a request inside send(), so its answer is there at once; only one that was
- * dropped for want of buffer space is waited for. */
+/* The kernel works on a request inside send(), so its answer is there at once; only one that
+ * was dropped for want of buffer space is waited for. */
 #define ANSWER_TIMEOUT_S 5
 /* How often a dump is repeated that links appearing and vanishing made inconsistent. */
 #define DUMP_TRIES       16
@@ -43,7 +43,15 @@ void link_info_fini(struct link_info *link)
 	strlist_fini(&link->altnames);
 }
 
-/* --- the socket ------------------------------------------------------------------------------ */
+void link_list_fini(struct link_list *list)
+{
+	for (size_t i = 0; i < list->n; i++)
+		link_info_fini(&list->v[i]);
+	free(list->v);
+	*list = (struct link_list){0};
+}
+
+/* --- the socket --------------------------------------------------------------------------- */
 
 static int open_socket(struct err *err)
 {
@@ -106,18 +114,17 @@ void nl_fini(struct nl *nl)
 	nl->sock = NULL;
 }
 
-/* --- one request and its answer -------------------------------------------------------------- */
+/* --- one request and its answer ----------------------------------------------------------- */
 
 struct answer {
 	uint32_t seq;
 	bool done;
 	int sys; /* what the kernel refused it with */
 	char reason[128];
-	/* links in the answer go to *ret while this says no and until it says yes */
-	bool (*match)(const void *ctx, const struct link_info *link);
+	struct link_list links; /* of those in the answer the first max that match */
+	size_t max;
+	bool (*match)(const void *ctx, const struct link_info *link); /* NULL: any */
 	const void *match_ctx;
-	struct link_info *ret;
-	bool found;
 };
 
 static int on_seq_check(struct nl_msg *msg, void *arg)
@@ -135,7 +142,7 @@ static int on_done(struct nl_msg *msg UNUSED, void *arg)
 	return NL_OK;
 }
 
-/* The attributes follow the error, since NETLINK_CAP_ACK keeps the request from being echoed. */
+/* The attributes follow the error: NETLINK_CAP_ACK keeps the request from being echoed. */
 static void read_reason(struct nlmsgerr *e, struct answer *a)
 {
 	const struct nlmsghdr *h = (const void *)((const char *)e - NLMSG_HDRLEN);
@@ -205,7 +212,7 @@ static int command(struct nl *nl, struct nl_msg *msg, struct err *err)
 	return rc;
 }
 
-/* --- messages -------------------------------------------------------------------------------- */
+/* --- messages ----------------------------------------------------------------------------- */
 
 static struct nl_msg *request(int type, int flags, const struct ifinfomsg *body)
 {
@@ -250,7 +257,7 @@ static struct nlattr *nest_start(struct nl_msg *msg, int attr)
 	return nest;
 }
 
-/* --- reading links --------------------------------------------------------------------------- */
+/* --- reading links ------------------------------------------------------------------------ */
 
 static void copy_text(char *to, size_t size, const struct nlattr *attr)
 {
@@ -322,33 +329,47 @@ static int on_link(struct nl_msg *msg, void *arg)
 	struct link_info link;
 	struct answer *a = arg;
 
-	if (!a->ret || a->found || read_link(msg, &link) < 0)
+	if (a->links.n == a->max || read_link(msg, &link) < 0)
 		return NL_OK;
 	if (a->match && !a->match(a->match_ctx, &link)) {
 		link_info_fini(&link);
 		return NL_OK;
 	}
-	*a->ret = link;
-	a->found = true;
+	a->links.v = xrealloc(a->links.v, a->links.n + 1, sizeof(link));
+	a->links.v[a->links.n++] = link;
 	return NL_OK;
+}
+
+/* Moves the only link of a list out of it. */
+static struct link_info take_link(struct link_list *list)
+{
+	struct link_info link = list->v[0];
+
+	assert(list->n == 1);
+	list->n = 0;
+	link_list_fini(list);
+	return link;
 }
 
 int nl_link_get(struct nl *nl, const char *name, struct link_info *ret, struct err *err)
 {
 	cleanup_msg struct nl_msg *msg = request(RTM_GETLINK, 0, &(struct ifinfomsg){0});
-	struct answer a = {.ret = ret};
+	struct answer a = {.max = 1};
 
 	*ret = (struct link_info){0};
 	put_text(msg, IFLA_IFNAME, name, IFNAMSIZ);
 	put_u32(msg, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
-	if (talk(nl, msg, &a, err) < 0)
+	if (talk(nl, msg, &a, err) < 0) {
+		link_list_fini(&a.links);
 		return err_wrap(err, "looking up link '%s'", name);
-	if (!a.found)
+	}
+	if (a.links.n == 0)
 		return err_set(err, ERR_INTERNAL, "looking up link '%s': no answer", name);
+	*ret = take_link(&a.links);
 	return 0;
 }
 
-/* As talk(), and -NLE_DUMP_INTR when links changed meanwhile, so that one may have been missed. */
+/* As talk(), and -NLE_DUMP_INTR when links changed meanwhile and one may have been missed. */
 static int dump(struct nl *nl, struct answer *a, struct err *err)
 {
 	cleanup_msg struct nl_msg *msg =
@@ -358,26 +379,49 @@ static int dump(struct nl *nl, struct answer *a, struct err *err)
 	return talk(nl, msg, a, err);
 }
 
-int nl_link_find(struct nl *nl, bool (*match)(const void *ctx, const struct link_info *link),
-	const void *ctx, struct link_info *ret, struct err *err)
+/* The first max links that match, into *ret. */
+static int list(struct nl *nl, size_t max,
+	bool (*match)(const void *ctx, const struct link_info *link), const void *ctx,
+	struct link_list *ret, struct err *err)
 {
-	*ret = (struct link_info){0};
 	for (int i = 0; i < DUMP_TRIES; i++) {
-		struct answer a = {.match = match, .match_ctx = ctx, .ret = ret};
+		struct answer a = {.max = max, .match = match, .match_ctx = ctx};
 		int rc = dump(nl, &a, err);
 
-		if (rc < 0 && rc != -NLE_DUMP_INTR)
-			return err_wrap(err, "listing links");
-		if (a.found)
+		if (rc == 0 || (rc == -NLE_DUMP_INTR && a.links.n == max)) {
+			*ret = a.links;
 			return 0;
-		if (rc == 0)
-			return err_set(err, ERR_NOT_FOUND, "no such link");
+		}
+		link_list_fini(&a.links);
+		if (rc != -NLE_DUMP_INTR)
+			return err_wrap(err, "listing links");
 	}
 	return err_set(err, ERR_BUSY, "listing links: they changed during each of %d tries",
 		DUMP_TRIES);
 }
 
-/* --- making and changing links --------------------------------------------------------------- */
+int nl_link_find(struct nl *nl, bool (*match)(const void *ctx, const struct link_info *link),
+	const void *ctx, struct link_info *ret, struct err *err)
+{
+	struct link_list found = {0};
+
+	*ret = (struct link_info){0};
+	if (list(nl, 1, match, ctx, &found, err) < 0)
+		return -1;
+	if (found.n == 0)
+		return err_set(err, ERR_NOT_FOUND, "no such link");
+	*ret = take_link(&found);
+	return 0;
+}
+
+int nl_link_find_all(struct nl *nl,
+	bool (*match)(const void *ctx, const struct link_info *link), const void *ctx,
+	struct link_list *ret, struct err *err)
+{
+	return list(nl, SIZE_MAX, match, ctx, ret, err);
+}
+
+/* --- making and changing links ------------------------------------------------------------ */
 
 int nl_link_add(struct nl *nl, const char *name, const char *kind, struct err *err)
 {
@@ -417,7 +461,7 @@ int nl_link_set_alias(struct nl *nl, int ifindex, const char *alias, struct err 
 {
 	struct nl_msg *msg = change(ifindex);
 
-	/* without its NUL: an empty one is what removes an alias (rtnetlink.c, dev_set_alias()) */
+	/* without its NUL: an empty one removes the alias (net/core/dev.c) */
 	assert(strlen(alias) < LINK_ALIAS_SIZE);
 	put(msg, IFLA_IFALIAS, alias, strlen(alias));
 	if (command(nl, msg, err) < 0)

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * rtnetlink as the device managers need it: links, one request at a time, each answered before the
- * function returns. Everything here blocks for as long as the kernel holds the RTNL lock.
+ * rtnetlink as the device managers need it: links, one request at a time, each answered before
+ * the function returns. Everything here blocks for as long as the kernel holds the RTNL lock.
  *
  * Errors carry what the kernel said: err->sys is the errno of its answer, untranslated, and its
  * extended-ack text is part of the message. A link that is not there is ERR_NOT_FOUND.
@@ -37,6 +37,14 @@ struct link_info {
 void link_info_fini(struct link_info *link);
 #define cleanup_link_info __attribute__((cleanup(link_info_fini)))
 
+struct link_list {
+	struct link_info *v;
+	size_t n;
+};
+
+void link_list_fini(struct link_list *list);
+#define cleanup_link_list __attribute__((cleanup(link_list_fini)))
+
 /* A rtnetlink socket. It acts in the namespace it was opened in, wherever its owner is. */
 struct nl {
 	struct nl_sock *sock;
@@ -49,12 +57,17 @@ int nl_init(struct nl *nl, int fd, struct err *err);
 void nl_fini(struct nl *nl);
 #define cleanup_nl __attribute__((cleanup(nl_fini)))
 
-/* The link that has this name, or has it as an alternative name: then ret->name differs. *ret is
- * for link_info_fini(), also after a failure. */
+/* The link that has this name, or has it as an alternative name: then ret->name differs. *ret
+ * is for link_info_fini(), also after a failure. */
 int nl_link_get(struct nl *nl, const char *name, struct link_info *ret, struct err *err);
-/* The first link that match says yes to. *ret as above. */
+/* The first link that match says yes to; it may be asked twice for one. *ret as above. */
 int nl_link_find(struct nl *nl, bool (*match)(const void *ctx, const struct link_info *link),
 	const void *ctx, struct link_info *ret, struct err *err);
+
+/* All of them, maybe none, into *ret (zeroed). */
+int nl_link_find_all(struct nl *nl,
+	bool (*match)(const void *ctx, const struct link_info *link), const void *ctx,
+	struct link_list *ret, struct err *err);
 
 /* The kernel loads the kind's module if it must. ERR_CONFLICT: the name is taken. */
 int nl_link_add(struct nl *nl, const char *name, const char *kind, struct err *err);
@@ -70,7 +83,7 @@ int nl_link_set_up(struct nl *nl, int ifindex, bool up, struct err *err);
 int nl_link_add_altname(struct nl *nl, int ifindex, const char *altname, struct err *err);
 int nl_link_del_altname(struct nl *nl, int ifindex, const char *altname, struct err *err);
 
-/* Moves a link into another namespace, where it arrives down, without addresses, maybe with another
- * ifindex, and called name. Not atomic: on failure it may have moved, under its old or its new
- * name. */
+/* Moves a link into another namespace, where it arrives down, without addresses, maybe with
+ * another ifindex, and called name. Not atomic: on failure it may have moved, under its old or
+ * its new name. */
 int nl_link_move(struct nl *nl, int ifindex, int netns_fd, const char *name, struct err *err);

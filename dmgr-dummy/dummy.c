@@ -2,17 +2,19 @@
 /*
  * The dummy manager's domain.
  *
- * A device is a name, dummy0 to dummy<count - 1>, until a claim is prepared: then the link of that
- * name is made on the host and marked with the claim. From there it goes into the pod and dies
- * there, with the claim's detach or with the namespace; it never comes back.
+ * A device is a name, dummy0 to dummy<count - 1>, until a claim is prepared: then the link of
+ * that name is made on the host and marked with the claim. From there it goes into the pod and
+ * dies there, with the claim's detach or with the namespace; it never comes back.
  *
- * The kernel cannot set an alias at a link's creation, so there is an instant in which the link is
- * there without a mark. A crash in it leaves a dummy link that nobody has, and the next setup
- * adopts it. It also adopts the dummy0 that loading the kernel's module makes on some systems.
+ * The kernel cannot set an alias at a link's creation, so there is an instant in which the link
+ * is there without a mark. A crash in it leaves a dummy link that nobody has, and the next
+ * setup adopts it. It also adopts the dummy0 that loading the kernel's module makes on some
+ * systems.
  *
- * The mark decides in every other place. A link with another claim's mark is neither adopted nor
- * deleted, so an old claim's late clean-up never takes a new claim's link, and a dummy link that
- * an administrator made after a reboot is not deleted for a claim that had the name before.
+ * The mark decides in every other place. A link with another claim's mark is neither adopted
+ * nor deleted, so an old claim's late clean-up never takes a new claim's link, and a dummy link
+ * that an administrator made after a reboot is not deleted for a claim that had the name
+ * before.
  */
 #include "dmgr-dummy/dummy.h"
 
@@ -25,7 +27,7 @@
 #define KIND        "dummy"
 #define NAME_PREFIX "dummy"
 
-/* --- records --------------------------------------------------------------------------------- */
+/* --- records ------------------------------------------------------------------------------ */
 
 struct dummy_config {
 	struct rec_int count;
@@ -124,7 +126,7 @@ static int check_device(const struct device *device, struct err *err)
 	return 0;
 }
 
-/* --- configuration and inventory ------------------------------------------------------------- */
+/* --- configuration and inventory ---------------------------------------------------------- */
 
 int dummy_open(void *ctx, struct err *err)
 {
@@ -176,7 +178,7 @@ int dummy_restore(
 	return 0;
 }
 
-/* --- setup ----------------------------------------------------------------------------------- */
+/* --- setup -------------------------------------------------------------------------------- */
 
 /* ERR_CONFLICT unless the link is nobody's or this mark's. */
 static int check_owner(const struct link_info *link, const char *mark, struct err *err)
@@ -265,7 +267,7 @@ int dummy_setup(void *ctx, const struct device_alloc *a, struct device *ret, str
 	return 0;
 }
 
-/* --- free ------------------------------------------------------------------------------------ */
+/* --- free --------------------------------------------------------------------------------- */
 
 int dummy_free(void *ctx, const struct device_alloc *a, struct err *err)
 {
@@ -292,7 +294,7 @@ int dummy_free(void *ctx, const struct device_alloc *a, struct err *err)
 	return 0;
 }
 
-/* --- in the pod ------------------------------------------------------------------------------ */
+/* --- in the pod --------------------------------------------------------------------------- */
 
 /* What a dummy link was before: nothing but its name. Borrows the name. */
 static struct link_origin origin_of(const struct device_alloc *a)
@@ -302,13 +304,13 @@ static struct link_origin origin_of(const struct device_alloc *a)
 	return (struct link_origin){.name = a->device->name, .kind = kind};
 }
 
-int dummy_check(void *ctx UNUSED, const struct strlist *names, int rtnl_fd, struct err *err)
+int dummy_check(void *ctx UNUSED, const struct name_list *list, int rtnl_fd, struct err *err)
 {
 	cleanup_nl struct nl pod = {0};
 
 	if (nl_init(&pod, rtnl_fd, err) < 0)
 		return -1;
-	return link_check_names(&pod, names, err);
+	return link_check_names(&pod, list, err);
 }
 
 int dummy_attach(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
@@ -349,6 +351,44 @@ int dummy_detach(void *ctx UNUSED, const struct device_attach *a, int netns_fd U
 	return 0;
 }
 
+/* --- audit -------------------------------------------------------------------------------- */
+
+/* The allocation that the link was made for, as far as its mark tells. */
+static void add_leftover(struct device_audit_result *to, const struct link_mark *mark)
+{
+	const size_t n = to->leftovers.n++;
+	struct device_alloc *a;
+
+	to->leftovers.v = xrealloc(to->leftovers.v, n + 1, sizeof(*to->leftovers.v));
+	a = &to->leftovers.v[n];
+	*a = (struct device_alloc){
+		.device = xcalloc(1, sizeof(*a->device)),
+		.claim_uid = xstrdup(mark->claim_uid),
+		.share_id = *mark->share_id ? xstrdup(mark->share_id) : NULL,
+	};
+	make_device(mark->device, a->device);
+}
+
+int dummy_audit(void *ctx, const struct strlist *claim_uids, struct device_audit_result *ret,
+	struct err *err)
+{
+	cleanup_link_list struct link_list found = {0};
+	struct dummy *d = ctx;
+
+	if (link_find_leftovers(&d->host, claim_uids, &found, err) < 0)
+		return -1;
+	for (size_t i = 0; i < found.n; i++) {
+		const struct link_info *link = &found.v[i];
+		struct link_mark mark;
+
+		/* another one would be another manager's, or somebody's joke */
+		if (link_mark_parse(link->alias, &mark) && is_name(mark.device) &&
+			strcmp(link->name, mark.device) == 0 && strcmp(link->kind, KIND) == 0)
+			add_leftover(ret, &mark);
+	}
+	return 0;
+}
+
 const struct manager_ops dummy_ops = {
 	.type = MANAGER_DUMMY,
 	.open = dummy_open,
@@ -361,4 +401,5 @@ const struct manager_ops dummy_ops = {
 	.check = dummy_check,
 	.attach = dummy_attach,
 	.detach = dummy_detach,
+	.audit = dummy_audit,
 };

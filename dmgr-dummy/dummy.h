@@ -10,8 +10,9 @@
 #include "common/manager.h"
 #include "common/nl.h"
 
-/* Names are dummy0 to dummy1023, and 16 slices of a ResourceSlice pool hold as many devices. A node
- * that needs more dummy links than it can run pods has a slip of the pen in its configuration. */
+/* Names are dummy0 to dummy1023, and 16 slices of a ResourceSlice pool hold as many devices. A
+ * node that needs more dummy links than it can run pods has a slip of the pen in its
+ * configuration. */
 #define DUMMY_MAX_COUNT 1024
 
 struct dummy {
@@ -34,9 +35,12 @@ int dummy_restore(void *ctx, const struct device_alloc *a, struct device *ret, s
 int dummy_setup(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
 /* Deletes the link on the host if it is this claim's. */
 int dummy_free(void *ctx, const struct device_alloc *a, struct err *err);
-int dummy_check(void *ctx, const struct strlist *names, int rtnl_fd, struct err *err);
+int dummy_check(void *ctx, const struct name_list *list, int rtnl_fd, struct err *err);
 int dummy_attach(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
 	struct device_attach_result *ret, struct err *err);
 /* Deletes the link in the pod: it was made for this claim, so nothing is taken back. */
 int dummy_detach(
 	void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd, struct err *err);
+/* Dummy links on the host that carry the mark of a claim which is not among these. */
+int dummy_audit(void *ctx, const struct strlist *claim_uids, struct device_audit_result *ret,
+	struct err *err);

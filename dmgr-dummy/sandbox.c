@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CAP_NET_ADMIN makes, moves and deletes links. The host's netlink socket and namespace are open
- * before the filter is on, and the pod's come from statd, so nothing is opened later.
+ * CAP_NET_ADMIN makes, moves and deletes links. The host's netlink socket and namespace are
+ * open before the filter is on, and the pod's come from statd, so nothing is opened later.
  */
 #include "dmgr-dummy/sandbox.h"
 

@@ -3,18 +3,18 @@
  * Entering a namespace.
  *
  * setns(2) moves one thread, and moving back is a thing that an error path can forget; so it is
- * always a child that goes in, does one thing and ends. The child is a copy of this small process,
- * without exec: it has the system call filter, the capabilities and nothing more. The process has
- * one thread, so the copy may use the C library as it likes.
+ * always a child that goes in, does one thing and ends. The child is a copy of this small
+ * process, without exec: it has the system call filter, the capabilities and nothing more. The
+ * process has one thread, so the copy may use the C library as it likes.
  *
- * Child and parent share a pair of sockets. The child's answer is one message, a struct err, whose
- * kind is ERR_NONE when it succeeded, and perhaps a descriptor. A child that dies without an answer
- * closes its end; one that hangs in the kernel is killed when time is up and reaped when it can
- * be, since even SIGKILL waits for a lock that the kernel holds.
+ * Child and parent share a pair of sockets. The child's answer is one message, a struct err,
+ * whose kind is ERR_NONE when it succeeded, and perhaps a descriptor. A child that dies without
+ * an answer closes its end; one that hangs in the kernel is killed when time is up and reaped
+ * when it can be, since even SIGKILL waits for a lock that the kernel holds.
  *
- * /proc/sys/net shows what the opening process' namespace has, below a directory that may have been
- * opened anywhere (proc_sys_lookup(), fs/proc/proc_sysctl.c): hence the directory is opened once, at
- * start, and no path that a peer had a hand in can leave it (openat2(2)).
+ * /proc/sys/net shows what the opening process' namespace has, below a directory that may have
+ * been opened anywhere (proc_sys_lookup(), fs/proc/proc_sysctl.c): hence the directory is
+ * opened once, at start, and no path that a peer had a hand in can leave it (openat2(2)).
  */
 #include "netnsd/inside.h"
 
@@ -34,7 +34,7 @@
 
 #include "common/util.h"
 
-/* --- the parent's and the child's end ------------------------------------------------------- */
+/* --- the parent's and the child's end ----------------------------------------------------- */
 
 union fd_message {
 	char bytes[CMSG_SPACE(sizeof(int))];
@@ -91,8 +91,8 @@ static int receive_answer(int from, int *ret_fd, struct err *err)
 	return err->kind == ERR_NONE ? 0 : -1;
 }
 
-/* One that answered ends at once; one that was killed maybe later, and then this is called for the
- * next operation's child. */
+/* One that answered ends at once; one that was killed maybe later, and then this is called for
+ * the next operation's child. */
 static void reap(pid_t pid, bool answered)
 {
 	if (!answered)
@@ -103,9 +103,10 @@ static void reap(pid_t pid, bool answered)
 		;
 }
 
-/* --- going in -------------------------------------------------------------------------------- */
+/* --- going in ----------------------------------------------------------------------------- */
 
-/* Runs in the child, inside. Fills err on failure; a descriptor in *ret_fd goes to the parent. */
+/* Runs in the child, inside. Fills err on failure; a descriptor in *ret_fd goes to the
+ * parent. */
 typedef int inside_fn(const void *job, int *ret_fd, struct err *err);
 
 __attribute__((noreturn)) static void child(
@@ -124,8 +125,8 @@ __attribute__((noreturn)) static void child(
 	_exit(0);
 }
 
-/* As fork(2), but no signal runs the loop's handlers in the child: they would write into the loop's
- * pipe, which is the parent's too, and a service manager that stops us signals both. */
+/* As fork(2), but no signal runs the loop's handlers in the child: they would write into the
+ * loop's pipe, which is the parent's too, and a service manager that stops us signals both. */
 static pid_t fork_quietly(void)
 {
 	sigset_t all, before;
@@ -172,7 +173,7 @@ static int run_inside(
 	return rc;
 }
 
-/* --- sockets --------------------------------------------------------------------------------- */
+/* --- sockets ------------------------------------------------------------------------------ */
 
 /* Bound, so that its port is one of that namespace and not left to whoever sends first. */
 static int open_socket(const void *job, int *ret_fd, struct err *err)
@@ -199,7 +200,7 @@ int inside_open_socket(int netns_fd, int protocol, struct err *err)
 	return fd;
 }
 
-/* --- sysctls --------------------------------------------------------------------------------- */
+/* --- sysctls ------------------------------------------------------------------------------ */
 
 struct sysctl_job {
 	int dir_fd;
@@ -221,7 +222,7 @@ static int open_setting(const struct sysctl_job *job, const struct sysctl_settin
 	n = snprintf(path + prefix, sizeof(path) - (size_t)prefix, "%s", s->leaf);
 	if (n < 0 || n >= (int)sizeof(path) - prefix)
 		return err_set(err, ERR_INVALID, "its name is too long");
-	/* the interface is one element of the path whatever dots it has; those of the leaf part */
+	/* dots part the leaf; the interface is one element, whatever dots it has */
 	for (char *c = path + prefix; *c; c++)
 		if (*c == '.')
 			*c = '/';

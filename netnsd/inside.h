@@ -4,8 +4,8 @@
 /*
  * What is done inside a network namespace, each by a child that enters it and ends.
  *
- * Both functions block until the child is done, at most INSIDE_DEADLINE_MS. netns_fd is borrowed,
- * and known to be a network namespace other than ours.
+ * Both functions block until the child is done, at most INSIDE_DEADLINE_MS. netns_fd is
+ * borrowed, and known to be a network namespace other than ours.
  */
 
 #include "common/api.h"

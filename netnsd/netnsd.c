@@ -2,13 +2,13 @@
 /*
  * The daemon around inside.c.
  *
- * It serves one request at a time and its loop waits for the child meanwhile: entering namespaces is
- * the whole job of this process, a child takes about a millisecond, and one that does not end is
- * given up before its caller gives up. A request that has waited behind others for longer than its
- * caller does is refused.
+ * It serves one request at a time and its loop waits for the child meanwhile: entering
+ * namespaces is the whole job of this process, a child takes about a millisecond, and one that
+ * does not end is given up before its caller gives up. A request that has waited behind others
+ * for longer than its caller does is refused.
  *
- * The reply to hello says nothing that is needed here, so requests are served without it; but statd
- * must have accepted it, or there would be none.
+ * The reply to hello says nothing that is needed here, so requests are served without it; but
+ * statd must have accepted it, or there would be none.
  */
 #include "netnsd/netnsd.h"
 
@@ -27,7 +27,7 @@
 #define RETRY_MS                                                                               \
 	5000 /* statd refused us: its configuration or its version has to change first */
 
-/* --- serving --------------------------------------------------------------------------------- */
+/* --- serving ------------------------------------------------------------------------------ */
 
 static int check_call(
 	const struct netnsd *n, const struct rpc_call *call, int netns_fd, struct err *err)
@@ -78,7 +78,7 @@ static const struct rpc_service services[] = {
 	{API_NETNS_SYSCTL, on_sysctl},
 };
 
-/* --- hello ----------------------------------------------------------------------------------- */
+/* --- hello -------------------------------------------------------------------------------- */
 
 static void on_retry(uv_timer_t *timer)
 {
@@ -128,7 +128,7 @@ static void on_close(void *ctx, struct rpc_conn *conn UNUSED, const char *reason
 	daemon_status("waiting for statd");
 }
 
-/* --- the process ----------------------------------------------------------------------------- */
+/* --- the process -------------------------------------------------------------------------- */
 
 static int open_sysctl_dir(const char *path, struct err *err)
 {

@@ -38,6 +38,11 @@ void restore_begin(struct statd *s);
 /* A manager has said hello: hands it what was prepared before, and takes what it makes of it. */
 void restore_manager(struct statd *s, enum manager_type manager);
 
+/* audit.c: frees what the manager finds in the kernel that belongs to no claim. Until that is done for
+ * every manager once, statd is not ready. */
+void audit_manager(struct statd *s, enum manager_type manager);
+bool audit_complete(const struct statd *s);
+
 /* --- for flows -------------------------------------------------------------------------------- */
 
 /* A row as its manager sees it; everything is borrowed from row. */

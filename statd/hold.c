@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "common/hash.h"
-#include "common/util.h"
 
 struct hold {
 	char *key; /* device/share */
@@ -44,4 +43,13 @@ void hold_release_claim(struct hold **all, const char *claim_uid)
 		free(h->claim_uid);
 		free(h);
 	}
+}
+
+void hold_claims(struct hold *const *all, struct strlist *ret)
+{
+	struct hold *h, *tmp;
+
+	HASH_ITER(hh, *all, h, tmp)
+		if (!strlist_has(ret, h->claim_uid))
+			strlist_add(ret, h->claim_uid);
 }

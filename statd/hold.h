@@ -7,6 +7,7 @@
  */
 
 #include "common/err.h"
+#include "common/util.h"
 
 struct hold;
 
@@ -14,3 +15,5 @@ struct hold;
 int hold_take(struct hold **all, const char *device, const char *share_id, const char *claim_uid,
 	struct err *err);
 void hold_release_claim(struct hold **all, const char *claim_uid);
+/* Adds the UIDs of the claims that hold anything, each once. */
+void hold_claims(struct hold *const *all, struct strlist *ret);

@@ -158,6 +158,16 @@ static void add_missing(const struct statd *s, struct strlist *missing)
 			p->detail ? p->detail : "");
 		strlist_add(missing, text);
 	}
+	for (int m = 0; m < MANAGER_TYPE_MAX; m++) {
+		cleanup_free char *text = NULL;
+
+		if (!config_enabled(&s->config, (enum manager_type)m) || s->audited[m] ||
+			!s->peers.peer[m].conn)
+			continue;
+		text = xasprintf("%s is looking for leftovers of earlier runs",
+			peer_role_name((enum peer_role)m));
+		strlist_add(missing, text);
+	}
 	for (int r = PEER_NETNSD; r < PEER_ROLE_MAX; r++) {
 		cleanup_free char *text = NULL;
 

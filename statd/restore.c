@@ -67,11 +67,12 @@ static void restore_claim(struct statd *s, const json_t *object)
 		tell_failure(NULL, &err);
 		return;
 	}
-	if (claim_restore(&claim, s->config.spec.driver_name, &s->config, add_row, tell_failure, s))
-		LOG(WARN, FIELDS(F("claim", claim.metadata->uid)),
-			"claim %s/%s is allocated and reserved but nothing of it is prepared: if it "
-			"was being prepared when the driver ended, a device may be left over",
-			claim.metadata->namespace, claim.metadata->name);
+	if (claim_restore(&claim, s->config.spec.driver_name, &s->config, add_row, tell_failure, s)) {
+		cleanup_free char *name = xasprintf(
+			"%s/%s", claim.metadata->namespace, claim.metadata->name);
+
+		strmap_put(&s->unprepared, claim.metadata->uid, name);
+	}
 	rec_fini(&rec_claim, &claim);
 }
 
@@ -192,6 +193,7 @@ static void on_handed_over(void *ctx, const struct err *err, const void *result,
 		for (size_t i = 0; i < h->keys.n; i++)
 			take_verdict(h->s, h->keys.v[i], &r->verdicts.v[i]);
 		db_commit(h->s->tables.db);
+		audit_manager(h->s, h->manager);
 	}
 	strlist_fini(&h->keys);
 	free(h);

@@ -93,7 +93,7 @@ void statd_check_ready(struct statd *s)
 	struct empty none = {0};
 
 	if (s->ready || !table_is_initialized(s->tables.devices) ||
-		!table_is_initialized(s->tables.allocations))
+		!table_is_initialized(s->tables.allocations) || !audit_complete(s))
 		return;
 	s->ready = true;
 	LOG(INFO, NO_FIELDS, "device and allocation tables initialized");
@@ -237,6 +237,7 @@ void statd_fini(struct statd *s)
 {
 	query_forget_all(s);
 	sandbox_drop_all(&s->sandboxes);
+	strmap_fini(&s->unprepared);
 	peers_fini(&s->peers);
 	tables_fini(&s->tables);
 	config_fini(&s->config);

@@ -56,7 +56,8 @@ struct statd {
 
 	/* restoring */
 	uv_timer_t restore_retry;
-	bool restored;
+	struct strmap unprepared; /* UID -> namespace/name: allocated to a pod, not prepared */
+	bool audited[MANAGER_TYPE_MAX];
 
 	/* publishing */
 	uv_timer_t publish_retry;

@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 JOBS = f"-j{os.cpu_count()}"
 RELEASE = ROOT / "build/release"
 CODE = {".c", ".h", ".proto", ".py", ".sh"}
-WORDS = ("nd",)  # that codespell takes for misspelt
+WORDS = ("nd", "te")  # that codespell takes for misspelt
 # calls that cannot be made safely
 FORBIDDEN = {"gets", "strcpy", "strcat", "sprintf", "vsprintf", "strtok", "tmpnam", "mktemp", "system", "popen"}
 

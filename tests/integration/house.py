@@ -196,12 +196,13 @@ class MockManager:
     fail with is in failures[(method, device name)]; what prepared devices get on top of the
     advertised one is in prepared."""
 
-    def __init__(self, house, manager_type, devices, prepared=None):
+    def __init__(self, house, manager_type, devices, prepared=None, leftovers=()):
         self.calls = []
+        self.leftovers = list(leftovers)
         self.failures = {}
         self.prepared = prepared or {}
         self.devices = devices
-        methods = {"device.restore": self._restore, "device.setup": self._setup,
+        methods = {"device.restore": self._restore, "device.audit": self._audit, "device.setup": self._setup,
                    "device.recover": self._setup, "device.free": self._empty,
                    "device.check": self._check, "device.attach": self._attach,
                    "device.detach": self._detach}
@@ -237,6 +238,10 @@ class MockManager:
     def _restore(self, params):
         return {"verdicts": [{"device": {**dedicated(a["device"]["name"]), "state": a["device"]["state"]}}
                              for a in params.get("allocations", [])]}
+
+    def _audit(self, params):
+        known = params.get("claimUIDs", [])
+        return {"leftovers": [left for left in self.leftovers if left["claimUID"] not in known]}
 
     def _setup(self, params):
         return {"device": {**params["device"], **self.prepared}}

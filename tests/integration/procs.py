@@ -78,8 +78,11 @@ class Process:
         as_started = "".join(f"{word}\0" for word in command).encode()
 
         def look():
-            if pathlib.Path(f"/proc/{self.popen.pid}/cmdline").read_bytes() != as_started:
-                return self.popen.pid  # it is the program now, or has ended
+            if not self.running():
+                return self.popen.pid
+            line = pathlib.Path(f"/proc/{self.popen.pid}/cmdline").read_bytes()
+            if line and line != as_started:  # it is empty within exec and after the end
+                return self.popen.pid
             return next(iter(children_of(self.popen.pid)), None)
         return wait_for(look, what=f"{self.name} behind {command[0]}")
 

@@ -322,6 +322,23 @@ def test_taken_name_in_the_pod_leaves_the_link_on_the_host(statd, manager, host,
     statd.attach(pod)
 
 
+def test_there_is_nothing_to_audit(statd, manager, host):
+    host.ip("link add dummy0 type veth peer name peer")
+    host.ip(f"link set dummy0 alias netclaim:{UID}:dummy0")
+    assert statd.call("device.audit", {"claimUIDs": []}) == {}, "another kind of link is not its own"
+
+
+@pytest.mark.needs_dummy
+def test_audit_finds_what_no_claim_knows(statd, manager, host):
+    statd.call("device.setup", alloc())
+    statd.call("device.setup", alloc("dummy1", UID2))
+    leftover, = statd.call("device.audit", {"claimUIDs": [UID]})["leftovers"]
+    assert leftover == {"device": device("dummy1"), "claimUID": UID2}
+    statd.call("device.free", leftover)
+    assert "dummy1" not in host.links() and "dummy0" in host.links()
+    assert statd.call("device.audit", {"claimUIDs": [UID]}) == {}
+
+
 @pytest.mark.needs_dummy
 def test_killed_manager_goes_on_where_it_was(statd, manager, start, host, pod):
     statd.call("device.setup", alloc())

@@ -102,9 +102,11 @@ def test_socket_is_inside_the_namespace(statd, netnsd, pod, protocol, number):
 
 def test_sysctls_are_written(statd, netnsd, pod):
     assert pod.sysctl("ipv4/conf/net1/arp_filter") == "0"
-    statd.sysctl(pod.fd, "net1", ("ipv4", "arp_filter", "1"), ("ipv6", "accept_ra", "0"))
+    # forwarding is one for which the kernel wants CAP_NET_ADMIN, even of root
+    statd.sysctl(pod.fd, "net1", ("ipv4", "arp_filter", "1"), ("ipv6", "accept_ra", "0"), ("ipv4", "forwarding", "1"))
     assert pod.sysctl("ipv4/conf/net1/arp_filter") == "1"
     assert pod.sysctl("ipv6/conf/net1/accept_ra") == "0"
+    assert pod.sysctl("ipv4/conf/net1/forwarding") == "1"
     assert pod.sysctl("ipv4/conf/peer/arp_filter") == "0"
 
 

@@ -138,15 +138,68 @@ def test_claim_that_a_pod_names_is_missing(house):
     rx.close()
 
 
-def test_half_prepared_claim_is_warned_about(house):
-    c = h.Claim(house, "half", [result("dummy0")])
-    h.Claim(house, "foreign", [result("gpu0", driver="gpu.example.com")])
-    h.Claim(house, "free", [result("dummy1")], reserved=[])
-    statd, dummy, rx = start(house)
-    statd.wait_log(f"default/half.*may be left over.*{c.uid}")
-    assert "default/foreign" not in statd.log and "default/free" not in statd.log
+def leftover(device, claim_uid):
+    return {"device": {"name": device, "state": {"Name": device}}, "claimUID": claim_uid}
+
+
+def test_leftovers_are_freed_before_anything_is_served(house):
+    half = h.Claim(house, "half", [result("dummy0")])
+    h.Claim(house, "only-allocated", [result("dummy2")])
+    known = prepared(house, "known", "dummy2")
+    statd = house.start_statd()
+    dummy = h.MockManager(house, "dummy", [h.dedicated(f"dummy{i}") for i in range(3)], leftovers=[
+        leftover("dummy0", half.uid), leftover("dummy1", "gone-for-good"), leftover("dummy2", known.uid)])
+    assert not house.status()["ready"], "the other manager has not been asked yet"
+    rx = h.MockManager(house, "rxQueue", [])
+    house.wait_ready()
+    assert dummy.asked("device.audit")[0]["claimUIDs"] == [known.uid]
+    assert [(f["device"]["name"], f["claimUID"]) for f in dummy.asked("device.free")] == [
+        ("dummy0", half.uid), ("dummy1", "gone-for-good")]
+    statd.wait_log(f"claim default/half was being prepared when the driver ended.*{half.uid}")
+    statd.wait_log("a device of a claim that is not known.*gone-for-good")
+    assert "only-allocated" not in statd.log, "a claim of which nothing was made is not half prepared"
     dummy.close()
     rx.close()
+
+
+def test_leftover_that_cannot_be_freed(house):
+    statd = house.start_statd()
+
+    class Stuck(h.MockManager):
+        def __init__(self, *args, **more):
+            super().__init__(*args, **more)
+            self.failures["device.free", "dummy0"] = mprpc.Error("internal", "it is stuck")
+
+        def _audit(self, params):
+            self.failures["device.free", "dummy0"] = mprpc.Error("internal", "it is stuck")
+            return super()._audit(params)
+    dummy = Stuck(house, "dummy", [h.dedicated("dummy0")], leftovers=[leftover("dummy0", "u1"), leftover("dummy1", "u2")])
+    rx = h.MockManager(house, "rxQueue", [])
+    house.wait_ready()
+    statd.wait_log("a leftover could not be freed.*dummy0.*it is stuck")
+    assert [f["device"]["name"] for f in dummy.asked("device.free")] == ["dummy0", "dummy1"], "and goes on"
+    dummy.close()
+    rx.close()
+
+
+def test_a_claim_that_is_being_prepared_is_no_leftover(house):
+    """A manager comes back when one device of a claim is set up and another one is about to be."""
+    _, dummy, rx = start(house)
+    c = h.Claim(house, "a", [result("dummy0"), result("eth0", "rx", share=SHARE, capacity={"rxQueues": "1"})])
+    front = mprpc.connect(house.runtime_dir / "front.sock")
+    again = []
+
+    def setup(_, params, _fds):
+        dummy.close()
+        again.append(h.MockManager(house, "dummy", dummy.devices, leftovers=[leftover("dummy0", c.uid)]))
+        procs_module.wait_for(lambda: again[0].asked("device.audit"), what="the audit")
+        return {"device": params["device"]}
+    rx.peer.methods["device.setup"] = setup
+    front.call("claim.prepare", c.ref)
+    assert again[0].asked("device.audit") == [{"claimUIDs": [c.uid]}] and again[0].asked("device.free") == []
+    assert sorted(r["DeviceName"] for r in house.rows()) == ["dummy0", "eth0"]
+    for peer in (front, rx, *again):
+        peer.close()
 
 
 def test_files_that_cannot_be_read(house):

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The dummy manager's decisions, on a host that is a table: the functions of common/nl.h that it
- * calls there are replaced at link time. What the kernel does is tested elsewhere.
+ * The dummy manager's decisions, on a host that is a table: the functions of common/nl.h that
+ * it calls there are replaced at link time. What the kernel does is tested elsewhere.
  */
 #include "dmgr-dummy/dummy.h"
 
@@ -15,7 +15,7 @@
 #define MARK  "netclaim:" UID ":dummy0"
 #define OTHER "netclaim:another:dummy0"
 
-/* --- a host ---------------------------------------------------------------------------------- */
+/* --- a host ------------------------------------------------------------------------------- */
 
 #define MAX_LINKS 4
 
@@ -47,6 +47,9 @@ static void host_add(const char *name, const char *kind, const char *alias)
 }
 
 int __wrap_nl_link_get(struct nl *nl, const char *name, struct link_info *ret, struct err *err);
+int __wrap_nl_link_find_all(struct nl *nl,
+	bool (*match)(const void *ctx, const struct link_info *link), const void *ctx,
+	struct link_list *ret, struct err *err);
 int __wrap_nl_link_add(struct nl *nl, const char *name, const char *kind, struct err *err);
 int __wrap_nl_link_del(struct nl *nl, int ifindex, struct err *err);
 int __wrap_nl_link_set_alias(struct nl *nl, int ifindex, const char *alias, struct err *err);
@@ -64,6 +67,19 @@ int __wrap_nl_link_get(
 	if (!link)
 		return err_errno(err, ENODEV, "get");
 	*ret = *link;
+	return 0;
+}
+
+int __wrap_nl_link_find_all(struct nl *nl UNUSED,
+	bool (*match)(const void *ctx, const struct link_info *link), const void *ctx,
+	struct link_list *ret, struct err *err)
+{
+	if (++host.gets == host.fail_get)
+		return err_errno(err, EPERM, "list");
+	ret->v = xcalloc(MAX_LINKS, sizeof(*ret->v));
+	for (size_t i = 0; i < MAX_LINKS; i++)
+		if (match(ctx, &host.links[i]))
+			ret->v[ret->n++] = host.links[i];
 	return 0;
 }
 
@@ -97,7 +113,7 @@ int __wrap_nl_link_set_alias(
 	return 0;
 }
 
-/* --- an allocation --------------------------------------------------------------------------- */
+/* --- an allocation ------------------------------------------------------------------------ */
 
 static struct dummy dummy;
 static struct err err;
@@ -150,7 +166,7 @@ static void setup_fails(enum err_kind kind, const char *why)
 	ck_assert_ptr_null(ret.name);
 }
 
-/* --- inventory and state --------------------------------------------------------------------- */
+/* --- inventory and state ------------------------------------------------------------------ */
 
 START_TEST(inventory_is_as_many_as_configured)
 {
@@ -228,7 +244,7 @@ START_TEST(state_that_is_not_the_devices_is_refused)
 }
 END_TEST
 
-/* --- setup ----------------------------------------------------------------------------------- */
+/* --- setup -------------------------------------------------------------------------------- */
 
 START_TEST(setup_makes_the_link_and_marks_it)
 {
@@ -353,7 +369,7 @@ START_TEST(foreign_names_are_refused)
 }
 END_TEST
 
-/* --- free ------------------------------------------------------------------------------------ */
+/* --- free --------------------------------------------------------------------------------- */
 
 START_TEST(free_deletes_once)
 {
@@ -408,6 +424,33 @@ START_TEST(free_tells_what_fails)
 }
 END_TEST
 
+/* --- audit ----------------------------------------------------------------------------------- */
+
+START_TEST(audit_lists_what_free_can_undo)
+{
+	struct device_audit_result found = {0};
+	struct strlist known = {0};
+
+	strlist_add(&known, UID);
+	host_add("dummy0", "dummy", MARK);
+	host_add("dummy1", "dummy", "netclaim:lost:dummy1:s1");
+	host_add("dummy2", "veth", "netclaim:lost:dummy2");
+	host_add("dummy3", "dummy", "netclaim:lost:vf3");
+	ck_assert_int_eq(dummy_audit(&dummy, &known, &found, &err), 0);
+	ck_assert_uint_eq(found.leftovers.n, 1);
+	ck_assert_str_eq(found.leftovers.v[0].claim_uid, "lost");
+	ck_assert_str_eq(found.leftovers.v[0].share_id, "s1");
+	ck_assert_str_eq(found.leftovers.v[0].device->name, "dummy1");
+	ck_assert_int_eq(dummy_free(&dummy, &found.leftovers.v[0], &err), 0);
+	ck_assert_ptr_null(slot("dummy1"));
+	rec_fini(api_method_info(API_DEVICE_AUDIT)->result, &found);
+	host.fail_get = host.gets + 1;
+	ck_assert_int_eq(dummy_audit(&dummy, &known, &found, &err), -1);
+	ck_assert_int_eq(err.sys, EPERM);
+	strlist_fini(&known);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("dummy");
@@ -437,6 +480,7 @@ static Suite *suite(void)
 	tcase_add_test(c, free_refuses_another_kind);
 	tcase_add_test(c, free_takes_an_alternative_name_for_nothing);
 	tcase_add_test(c, free_tells_what_fails);
+	tcase_add_test(c, audit_lists_what_free_can_undo);
 	suite_add_tcase(s, c);
 	return s;
 }

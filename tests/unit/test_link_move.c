@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Handing links over, on the real kernel: each test makes two network namespaces of its own, one
- * to be the host and one to be the pod.
+ * Handing links over, on the real kernel: each test makes two network namespaces of its own,
+ * one to be the host and one to be the pod.
  *
- * Every request that changes something goes through a wrapper here that can refuse it: one alone,
- * as a kernel that fails once, or one and all after it, as a process that died there.
+ * Every request that changes something goes through a wrapper here that can refuse it: one
+ * alone, as a kernel that fails once, or one and all after it, as a process that died there.
  */
 #include "common/link_move.h"
 
@@ -17,10 +17,11 @@
 #include "common/netns.h"
 
 #define LINK "vf0"
-#define MARK "netclaim:1f0c-uid:vf0"
+#define UID  "1f0c-uid"
+#define MARK "netclaim:" UID ":vf0"
 #define NET1 "net1"
 
-/* --- requests that fail ---------------------------------------------------------------------- */
+/* --- requests that fail ------------------------------------------------------------------- */
 
 static struct {
 	int n;         /* requests so far */
@@ -76,7 +77,7 @@ int __wrap_nl_link_move(struct nl *nl, int i, int netns_fd, const char *name, st
 	return refused(err) < 0 ? -1 : __real_nl_link_move(nl, i, netns_fd, name, err);
 }
 
-/* --- two namespaces -------------------------------------------------------------------------- */
+/* --- two namespaces ----------------------------------------------------------------------- */
 
 static struct {
 	struct nl host, pod;
@@ -243,7 +244,7 @@ static int take(void)
 	return link_take(&t.ends, MARK, &t.origin, &t.err);
 }
 
-/* --- giving ---------------------------------------------------------------------------------- */
+/* --- giving ------------------------------------------------------------------------------- */
 
 START_TEST(give_moves_names_and_brings_up)
 {
@@ -415,7 +416,7 @@ START_TEST(failure_after_a_crash_brings_back_as_recorded)
 }
 END_TEST
 
-/* --- taking ---------------------------------------------------------------------------------- */
+/* --- taking ------------------------------------------------------------------------------- */
 
 /* What root in a pod may do to the link it was given. */
 static void spoil(void)
@@ -508,7 +509,8 @@ START_TEST(taking_what_is_gone_says_so)
 }
 END_TEST
 
-/* A device of a bus comes back by itself when the namespace ends, under the pod's name for it. */
+/* A device of a bus comes back by itself when the namespace ends, under the pod's name for
+ * it. */
 START_TEST(link_that_the_kernel_returned_gets_its_name_back)
 {
 	cleanup_link_info struct link_info link = {0};
@@ -574,17 +576,19 @@ START_TEST(alternative_name_given_by_udev_meanwhile_is_welcome)
 }
 END_TEST
 
-/* --- names and records ----------------------------------------------------------------------- */
+/* --- names and records -------------------------------------------------------------------- */
 
-static int check_name(const char *name)
+static int check_name(const char *name, const char *claim_uid)
 {
-	struct strlist names = {0};
+	struct name_list list = {0};
 	int rc;
 
-	strlist_add(&names, "free");
-	strlist_add(&names, name);
-	rc = link_check_names(&t.pod, &names, &t.err);
-	strlist_fini(&names);
+	strlist_add(&list.names, "free");
+	strlist_add(&list.names, name);
+	strlist_add(&list.claim_uids, claim_uid);
+	rc = link_check_names(&t.pod, &list, &t.err);
+	strlist_fini(&list.names);
+	strlist_fini(&list.claim_uids);
 	return rc;
 }
 
@@ -594,16 +598,63 @@ START_TEST(names_in_the_pod_collide)
 
 	add_link(&t.pod, "eth0", NULL, &link);
 	OK(nl_link_add_altname(&t.pod, link.ifindex, "alt0", &t.err));
-	OK(check_name(NET1));
-	FAIL(check_name("eth0"));
+	OK(check_name(NET1, UID));
+	FAIL(check_name("eth0", UID));
 	ck_assert_int_eq(t.err.kind, ERR_CONFLICT);
 	ck_assert_str_eq(t.err.message,
 		"interface name collision: \"eth0\" already exists in pod namespace (possibly "
 		"from CNI)");
-	FAIL(check_name("alt0"));
+	FAIL(check_name("alt0", UID));
 	ck_assert_int_eq(t.err.kind, ERR_CONFLICT);
 	give_ok(NET1, NET1, false);
-	OK(check_name(NET1));
+	OK(check_name(NET1, UID));
+	FAIL(check_name(NET1, "another"));
+}
+END_TEST
+
+START_TEST(marks_of_unknown_claims_are_leftovers)
+{
+	static const char *const aliases[] = {"netclaim:lost:vf1", "netclaim:" UID ":vf2",
+		"netclaim:no device", "somebody's"};
+	cleanup_link_list struct link_list found = {0};
+	struct strlist known = {0};
+
+	for (size_t i = 0; i < ARRAY_SIZE(aliases); i++) {
+		cleanup_link_info struct link_info link = {0};
+		char name[IFNAMSIZ];
+
+		(void)snprintf(name, sizeof(name), "some%zu", i);
+		add_link(&t.host, name, aliases[i], &link);
+	}
+	strlist_add(&known, "another");
+	strlist_add(&known, UID);
+	OK(link_find_leftovers(&t.host, &known, &found, &t.err));
+	ck_assert_uint_eq(found.n, 1);
+	ck_assert_str_eq(found.v[0].name, "some0");
+	link_list_fini(&found);
+	OK(link_find_leftovers(&t.pod, &known, &found, &t.err));
+	ck_assert_uint_eq(found.n, 0);
+	strlist_fini(&known);
+}
+END_TEST
+
+START_TEST(mark_is_read_as_it_was_written)
+{
+	static const char *const bad[] = {"", "netclaim", "netclaim:", "netclaim:1f0c",
+		"netclaim:1f0c:", "netclaim::dummy0",
+		"netclaim:1f0c:dummy0:", "netclaim:1f0c:dummy0:s1:x", "netclaim:1 c:dummy0",
+		"netclaim:1f0c:Dummy0", "Netclaim:1f0c:dummy0",
+		"netclaim:0123456789012345678901234567890123456789012345678901234567890123:d"};
+	struct link_mark mark;
+
+	ck_assert(link_mark_parse("netclaim:1f0c:dummy0", &mark));
+	ck_assert_str_eq(mark.claim_uid, "1f0c");
+	ck_assert_str_eq(mark.device, "dummy0");
+	ck_assert_str_eq(mark.share_id, "");
+	ck_assert(link_mark_parse("netclaim:1f0c:dummy0:s1", &mark));
+	ck_assert_str_eq(mark.share_id, "s1");
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		ck_assert_msg(!link_mark_parse(bad[i], &mark), "%s", bad[i]);
 }
 END_TEST
 
@@ -641,7 +692,7 @@ START_TEST(origin_survives_the_claims_status)
 }
 END_TEST
 
-/* --------------------------------------------------------------------------------------------- */
+/* ------------------------------------------------------------------------------------------ */
 
 static Suite *suite(void)
 {
@@ -673,6 +724,8 @@ static Suite *suite(void)
 	tcase_add_test(c, link_of_another_kind_is_not_let_out);
 	tcase_add_test(c, alternative_name_given_by_udev_meanwhile_is_welcome);
 	tcase_add_test(c, names_in_the_pod_collide);
+	tcase_add_test(c, marks_of_unknown_claims_are_leftovers);
+	tcase_add_test(c, mark_is_read_as_it_was_written);
 	tcase_add_test(c, mark_names_the_allocation);
 	tcase_add_test(c, origin_survives_the_claims_status);
 	suite_add_tcase(s, c);
