@@ -5,6 +5,7 @@
 #	make check      install what is needed, run every test (root)
 #	make install    into $(DESTDIR)$(PREFIX)
 #	make unit, integration, vmtest, lint    one suite of the tests each
+#	make bench      measure it (root); BENCH_ARGS=--help says what else it can
 #
 # BUILD=release|debug|asan|cov|fuzz picks the kind of build, each in build/<kind>. CC may be gcc or
 # clang. V=1 shows whole commands. Every *.c of a room belongs to it: there is no list of files to
@@ -58,7 +59,7 @@ LDFLAGS_fuzz := -fsanitize=address,undefined
 
 # what a compiler offers is asked once and kept; goals that run before one is installed do not ask
 PROBE := build/probe-$(notdir $(CC)).mk
-NEED_NO_COMPILER := clean deps test-deps check demo lint unit integration vmtest uninstall
+NEED_NO_COMPILER := bench clean deps test-deps check demo lint unit integration vmtest uninstall
 ifneq ($(filter-out $(NEED_NO_COMPILER),$(or $(MAKECMDGOALS),all)),)
 -include $(PROBE)
 endif
@@ -168,6 +169,20 @@ WRAP_link_move := $(call wrap,nl_link_set_name nl_link_set_mtu nl_link_set_mac n
 
 units: $(UNITS)
 
+# the bench's measuring peers, and dmgr-dummy with a kind of link that more kernels make
+BENCH := $(addprefix $(O)/tests/bench/,bare dmgr-standin kubelet runtime)
+
+$(O)/tests/bench/dmgr-standin: $(O)/obj/tests/bench/standin.o $(O)/obj/dmgr-dummy/main.o $(O)/dmgr-dummy.a
+$(O)/tests/bench/bare $(O)/tests/bench/kubelet $(O)/tests/bench/runtime: $(O)/tests/bench/%: \
+	$(O)/obj/tests/bench/%.o $(O)/obj/tests/bench/lines.o $(O)/obj/tests/bench/wire.o
+$(O)/tests/bench/dmgr-standin: LDFLAGS += $(call wrap,nl_link_get nl_link_find nl_link_add)
+benches: $(BENCH)
+$(BENCH): $(O)/common.a
+	$(call say,LD)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
+		$(LIBS_everything)
+
 $(O)/man/%: man/%.scd
 	@mkdir -p $(@D)
 	$(call say,MAN)
@@ -210,6 +225,10 @@ unit integration vmtest: test-deps
 lint: test-deps
 	tests/run lint
 
+bench: test-deps
+	+$(MAKE) --no-print-directory -j$(JOBS) all benches
+	NETCLAIM_BUILD=$(O) tests/bench/bench.py $(BENCH_ARGS)
+
 demo:
 	scripts/packages.sh demo
 	+$(MAKE) --no-print-directory -j$(JOBS) all
@@ -231,7 +250,7 @@ uninstall:
 	rm -f $(foreach m,$(MANS),$(DESTDIR)$(mandir)/man$(subst .,,$(suffix $(m)))/$(m))
 	rm -rf $(DESTDIR)$(docdir)
 
-.PHONY: all check clean demo deps install integration lint mans test-deps tidy \
+.PHONY: all bench benches check clean demo deps install integration lint mans test-deps tidy \
 	uninstall unit units vmtest
 .SECONDARY:
 .DELETE_ON_ERROR:

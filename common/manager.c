@@ -439,15 +439,21 @@ static int open_all(struct manager *m, const struct manager_options *o, struct e
 	return m->ops->open(m->ctx, err);
 }
 
-static void start(struct manager *m, const struct manager_options *o)
+static int run(struct manager *m, const struct manager_options *o)
 {
 	cleanup_free char *path = xasprintf("%s/manager.sock", o->runtime_dir);
+	int status;
 
+	(void)uv_loop_init(&m->loop);
+	daemon_init(&m->daemon, &m->loop, stop, m);
 	(void)uv_timer_init(&m->loop, &m->retry);
 	m->retry.data = m;
 	m->client = rpc_client_new(&m->loop, path, &m->def, m);
 	daemon_status("waiting for statd");
 	daemon_ready(&m->daemon);
+	status = daemon_run(&m->daemon);
+	(void)uv_loop_close(&m->loop);
+	return status;
 }
 
 int manager_main(const struct manager_ops *ops, void *ctx, const struct privileges *privileges,
@@ -477,14 +483,10 @@ int manager_main(const struct manager_ops *ops, void *ctx, const struct privileg
 	int status;
 
 	daemon_begin(&cli, argc, argv, &options, &options.base);
-	(void)uv_loop_init(&m.loop);
-	daemon_init(&m.daemon, &m.loop, stop, &m);
 	if (open_all(&m, &options, &err) < 0 || privileges_drop(privileges, NULL, &err) < 0 ||
 		privileges_confine(privileges, &err) < 0)
 		return daemon_cannot_start(&err);
-	start(&m, &options);
-	status = daemon_run(&m.daemon);
-	(void)uv_loop_close(&m.loop);
+	status = run(&m, &options);
 	rec_fini(inventory_desc(), &m.inventory);
 	close_fd(&m.own_netns);
 	return status;

@@ -13,9 +13,16 @@
  * and an attach that comes too late is undone by the stop that the runtime sends after an
  * error.
  *
+ * A pod whose devices cannot be attached meets two gates. At the first its sandbox is refused,
+ * unless that would harm the runtime (release.h). At the second each of its containers is: an
+ * attach is tried once more, and what it lacks is the answer. The second one stands in the way
+ * of every container of the node, so it passes at once whoever is known to have all, and it
+ * asks statd about nobody else's devices.
+ *
  * A sandbox of the host's network has nothing to be attached to, and a pod whose names are none
  * of Kubernetes' has no claim: both are answered at once. For all others statd is asked, and it
- * alone knows whether there is anything to do.
+ * alone knows whether there is anything to do. While it cannot be asked, what it has not said
+ * yet counts as a no.
  *
  * A namespace is opened for a call and closed when the call has been sent: an open one would
  * keep alive what the runtime has removed.
@@ -24,10 +31,11 @@
 
 #include <utlist.h>
 
-#include "common/check.h"
 #include "common/daemon.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "nrihookd/list.h"
+#include "nrihookd/release.h"
 
 #define MARGIN_MS    150 /* for our answer to arrive, and for a loop that is late */
 #define RETRY_MS     20
@@ -38,6 +46,7 @@ static const char *const op_names[] = {
 	[POD_OP_STOP] = "detach",
 	[POD_OP_REMOVE] = "detach",
 	[POD_OP_LATE] = "late attach",
+	[POD_OP_CREATE] = "attach",
 };
 
 #define POD_FIELDS(pod_, err_)                                                                 \
@@ -58,39 +67,88 @@ static uint64_t answer_within_ms(uint64_t budget_ms)
 	return MAX(budget_ms / 2, budget_ms > MARGIN_MS ? budget_ms - MARGIN_MS : 0);
 }
 
-/* At most once. The failure of a removal is not told: it is the last event of a sandbox, and no
- * runtime does anything about it. */
+/* Whether the runtime gets to know that it failed. */
+static bool is_told(const struct hooks *h, enum pod_op_kind kind)
+{
+	switch (kind) {
+	case POD_OP_RUN: return !h->log_only && !h->defer;
+	case POD_OP_CREATE: return !h->log_only;
+	case POD_OP_STOP: return true;
+	case POD_OP_REMOVE: /* the last event of a sandbox: no runtime does anything about it */
+	case POD_OP_LATE: break;
+	}
+	return false;
+}
+
+static void reply(struct hooks *h, enum pod_op_kind kind, struct runtime_ticket ticket,
+	const struct err *err)
+{
+	runtime_reply(h->runtime, ticket, is_told(h, kind) ? err : NULL);
+}
+
+/* At most once. err NULL is success. */
 static void answer(struct hooks *h, struct pod_op *op, const struct err *err)
 {
+	const struct pod *pod = op->pod;
+	const char *what = op_names[op->kind];
+	struct err told;
+
 	if (!op->answer_by_ms)
 		return;
 	op->answer_by_ms = 0;
-	runtime_reply(h->runtime, op->ticket, op->kind == POD_OP_REMOVE ? NULL : err);
+	if (err) {
+		told = *err;
+		if (pod->name && pod->namespace)
+			(void)err_wrap(&told, "%s of the devices of pod %s/%s", what,
+				pod->namespace, pod->name);
+		else
+			(void)err_wrap(&told, "%s of the devices of pod %s", what, pod->uid);
+	}
+	reply(h, op->kind, op->ticket, err ? &told : NULL);
 }
 
 static void answer_when_due(struct hooks *h, struct pod_op *op, uint64_t now)
 {
-	struct err err = op->err;
+	/* one that waits has what it waits for to blame */
+	struct err err = op->err.kind != ERR_NONE ? op->err : op->pod->ops->err;
 
 	if (!op->answer_by_ms || now < op->answer_by_ms)
 		return;
 	if (err.kind == ERR_NONE)
 		(void)err_set(&err, ERR_DEADLINE, "it is not done within the runtime's time");
-	(void)err_wrap(&err, "%s of the pod's devices", op_names[op->kind]);
 	answer(h, op, &err);
 }
 
 /* --- the end of an operation -------------------------------------------------------------- */
 
-static void log_end(const struct pod_op *op, const struct err *err, int64_t devices)
+static const char *consequence(const struct hooks *h, enum pod_op_kind kind)
+{
+	switch (kind) {
+	case POD_OP_RUN:
+		if (is_told(h, kind))
+			return ": the sandbox is refused";
+		if (!h->log_only)
+			return ": the sandbox stands, its containers are refused";
+		return ": the pod runs without its devices";
+	case POD_OP_CREATE:
+		if (is_told(h, kind))
+			return ": the container is refused";
+		return ": the container runs without the pod's devices";
+	case POD_OP_LATE: return ": the pod runs without its devices";
+	case POD_OP_STOP:
+	case POD_OP_REMOVE: break;
+	}
+	return "";
+}
+
+static void log_end(
+	const struct hooks *h, const struct pod_op *op, const struct err *err, int64_t devices)
 {
 	const char *what = op_names[op->kind];
 
-	if (err && op->kind == POD_OP_LATE)
-		LOG(ERROR, POD_FIELDS(op->pod, err->message),
-			"%s failed: the pod runs without its devices", what);
-	else if (err)
-		LOG(ERROR, POD_FIELDS(op->pod, err->message), "%s failed", what);
+	if (err)
+		LOG(ERROR, POD_FIELDS(op->pod, err->message), "%s failed%s", what,
+			consequence(h, op->kind));
 	else if (devices > 0)
 		LOG(INFO, POD_FIELDS(op->pod, ""), "%s: %lld devices", what,
 			(long long)devices);
@@ -101,17 +159,11 @@ static void log_end(const struct pod_op *op, const struct err *err, int64_t devi
 /* Says how it ended. The caller takes it out of the queue. */
 static void finish(struct hooks *h, struct pod_op *op, const struct err *err, int64_t devices)
 {
-	struct err told = ERR_INIT;
-
-	log_end(op, err, devices);
-	if (err) {
-		told = *err;
-		(void)err_wrap(&told, "%s of the pod's devices", op_names[op->kind]);
-		/* the runtime takes a sandbox down whose start has failed */
-		if (op->kind == POD_OP_RUN)
-			op->pod->live = false;
-	}
-	answer(h, op, err ? &told : NULL);
+	log_end(h, op, err, devices);
+	/* the runtime takes a sandbox down whose start has failed */
+	if (err && op->kind == POD_OP_RUN && is_told(h, op->kind))
+		op->pod->live = false;
+	answer(h, op, err);
 }
 
 static bool attempt(struct hooks *h, struct pod_op *op);
@@ -152,11 +204,21 @@ static void end_call(struct hooks *h, struct pod_op *op, const struct err *err, 
 	arm(h);
 }
 
+/* Whether it is statd's word, and not that there was none. */
+static bool is_verdict(const struct err *err)
+{
+	return err->kind != ERR_UNAVAILABLE && err->kind != ERR_DEADLINE;
+}
+
 static void on_attached(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
 {
 	const struct pod_attach_result *attached = result;
 	struct pod_op *op = ctx;
 
+	if (!err)
+		op->pod->devices = DEVICES_IN_PLACE;
+	else if (is_verdict(err))
+		op->pod->devices = DEVICES_MISSING;
 	end_call(op->hooks, op, err, attached ? attached->devices.v : 0);
 }
 
@@ -191,6 +253,33 @@ static void call_attach(struct hooks *h, struct pod_op *op, int netns_fd)
 		&netns_fd, left_ms(op), on_attached, op);
 }
 
+/* The sandbox's namespace does not open, for the reason in op->err. That stops the pod only if
+ * it has devices: else a mount that is missing would stop every pod of the node. */
+static void on_checked(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
+{
+	const struct pod_check_result *devices = result;
+	struct pod_op *op = ctx;
+
+	if (!err && devices->there.v < devices->wanted.v) {
+		op->pod->devices = DEVICES_MISSING;
+		err = &op->err;
+	} else if (!err) {
+		op->pod->devices = DEVICES_IN_PLACE;
+	}
+	end_call(op->hooks, op, err, 0);
+}
+
+static void call_check(struct hooks *h, struct pod_op *op)
+{
+	const struct pod_ref request = {
+		.pod_uid = op->pod->uid,
+		.sandbox_id = op->pod->sandbox_id,
+	};
+
+	op->call = rpc_start(h->loop, hook_rpc_conn(h->rpc), API_POD_CHECK, &request, NULL,
+		left_ms(op), on_checked, op);
+}
+
 static void call_detach(struct hooks *h, struct pod_op *op)
 {
 	const struct pod_detach request = {
@@ -202,95 +291,7 @@ static void call_detach(struct hooks *h, struct pod_op *op)
 		left_ms(op), on_detached, op);
 }
 
-/* --- the sandboxes that live -------------------------------------------------------------- */
-
-/* A runtime forgets to tell of sandboxes that ended while it was away, but their namespaces end
- * with them. One that cannot be opened for another reason is there. */
-static bool is_gone(const struct hooks *h, const struct pod *pod)
-{
-	struct err err = ERR_INIT;
-	cleanup_close int fd = pod_netns_open(h->netns, pod->netns_path, &err);
-
-	return fd < 0 && err.kind == ERR_NOT_FOUND;
-}
-
-/* Calls with all that live, and in any case with this one, which the runtime starts. */
-static struct rpc_pending *call_sync(struct hooks *h, const struct pod *started,
-	uint64_t deadline_ms, rpc_done_cb *cb, void *ctx)
-{
-	struct pod_ref *refs = xcalloc(HASH_COUNT(h->pods.by_id), sizeof(*refs));
-	struct pod_sync request = {.pods = {.v = refs}};
-	struct rpc_pending *call;
-
-	for (const struct pod *pod = h->pods.by_id; pod; pod = pod->hh.next)
-		if (pod->live && !pod->host_network && (pod == started || !is_gone(h, pod)))
-			refs[request.pods.n++] = (struct pod_ref){
-				.pod_uid = pod->uid,
-				.sandbox_id = pod->sandbox_id,
-			};
-	call = rpc_start(h->loop, hook_rpc_conn(h->rpc), API_POD_SYNC, &request, NULL,
-		deadline_ms, cb, ctx);
-	free(refs);
-	return call;
-}
-
-static void attach_late(struct hooks *h, const char *sandbox_id)
-{
-	struct pod *pod = pods_get(&h->pods, sandbox_id);
-	struct err err = ERR_INIT;
-	struct pod_op *op;
-
-	/* gone in the meantime, or in hand */
-	if (!pod || !pod->live || pods_op_queued(pod, POD_OP_RUN) ||
-		pods_op_queued(pod, POD_OP_LATE))
-		return;
-	op = pods_op_add(&h->pods, pod, POD_OP_LATE, &err);
-	if (!op) {
-		LOG(ERROR, POD_FIELDS(pod, err.message), "no late attach");
-		return;
-	}
-	op->hooks = h;
-	if (op == pod->ops && attempt(h, op))
-		advance(h, op);
-}
-
-static void on_missing(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
-{
-	const struct pod_sync_result *missing = result;
-	struct hooks *h = ctx;
-
-	if (is_stopping(h))
-		return;
-	if (err) {
-		/* when statd is back it is told again */
-		LOG(WARN, FIELDS(F("err", err->message)), "cannot tell statd which pods live");
-		return;
-	}
-	for (size_t i = 0; i < missing->sandbox_ids.n; i++)
-		attach_late(h, missing->sandbox_ids.v[i]);
-	arm(h);
-}
-
-void hooks_sync(struct hooks *h)
-{
-	if (h->listed && hook_rpc_conn(h->rpc))
-		(void)call_sync(h, NULL, 0, on_missing, h);
-}
-
 /* --- trying ------------------------------------------------------------------------------- */
-
-/* The sandbox's namespace does not open, for the reason in op->err. That stops the pod only if
- * it has devices: else a mount that is missing would stop every pod of the node. */
-static void on_asked(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
-{
-	const struct pod_sync_result *missing = result;
-	struct pod_op *op = ctx;
-
-	if (!err && !strlist_has(&missing->sandbox_ids, op->pod->sandbox_id))
-		end_call(op->hooks, op, NULL, 0);
-	else
-		end_call(op->hooks, op, err ? err : &op->err, 0);
-}
 
 static bool attempt_attach(struct hooks *h, struct pod_op *op)
 {
@@ -301,13 +302,14 @@ static bool attempt_attach(struct hooks *h, struct pod_op *op)
 		call_attach(h, op, fd);
 		return false;
 	}
-	if (op->kind == POD_OP_RUN && h->listed) {
+	if (op->kind != POD_OP_LATE) {
 		op->err = err;
-		op->call = call_sync(h, op->pod, left_ms(op), on_asked, op);
+		call_check(h, op);
 		return false;
 	}
-	/* a late one may have stopped in the meantime */
-	finish(h, op, op->kind == POD_OP_LATE && err.kind == ERR_NOT_FOUND ? NULL : &err, 0);
+	/* it may have ended in the meantime, and its namespace with it */
+	if (err.kind != ERR_NOT_FOUND)
+		finish(h, op, &err, 0);
 	return true;
 }
 
@@ -331,37 +333,93 @@ static bool is_moot(const struct hooks *h, const struct pod_op *op)
 	return op->kind == POD_OP_LATE && (!op->pod->live || is_stopping(h));
 }
 
+/* Late attaches are a few at a time, but those that hold up a container do not wait. */
+static bool awaits_its_turn(const struct hooks *h, const struct pod_op *op)
+{
+	return op->kind == POD_OP_LATE && h->late_calls >= LATE_AT_ONCE && !op->next;
+}
+
+/* Positive when it can be done from memory, 0 when statd is needed; negative and err when there
+ * is no use in that. */
+static int decide(const struct pod_op *op, uint64_t now, struct err *err)
+{
+	const struct pod *pod = op->pod;
+
+	if (pod->host_network)
+		return 1;
+	if (op->kind == POD_OP_CREATE && !pod->live)
+		return err_set(err, ERR_CONFLICT, "the sandbox has stopped");
+	if (op->kind == POD_OP_CREATE && pod->devices == DEVICES_IN_PLACE)
+		return 1;
+	if (now < op->give_up_ms)
+		return 0;
+	*err = op->err;
+	if (err->kind == ERR_NONE)
+		(void)err_set(err, ERR_DEADLINE, "its time was up before it began");
+	return -1;
+}
+
+static bool is_attach(enum pod_op_kind kind)
+{
+	return kind == POD_OP_RUN || kind == POD_OP_LATE || kind == POD_OP_CREATE;
+}
+
+/* There is no statd to go to. Negative when it has been away for so long that waiting for it
+ * would only hold up the runtime, which waits for one plugin's answer at a time. */
+static int await_statd(const struct hooks *h, struct pod_op *op)
+{
+	(void)err_set(&op->err, ERR_UNAVAILABLE, "%s", hook_rpc_missing(h->rpc));
+	if (is_attach(op->kind) && op->pod->devices == DEVICES_UNKNOWN)
+		(void)err_wrap(&op->err, "whether it has any is not known");
+	return hook_rpc_is_lost(h->rpc) ? -1 : 0;
+}
+
 /* Begins or tries again. True when the operation is finished; else a call is under way, or
  * retry_ms says when to come back. */
 static bool attempt(struct hooks *h, struct pod_op *op)
 {
 	uint64_t now = now_ms();
-	struct err err = op->err;
+	struct err err = ERR_INIT;
+	int decided;
 
 	op->retry_ms = now + RETRY_MS;
 	if (is_moot(h, op))
 		return true;
-	if (op->kind == POD_OP_LATE && h->late_calls >= LATE_AT_ONCE)
+	if (awaits_its_turn(h, op))
 		return false;
 	begin(op, now);
-	if (op->pod->host_network) {
-		finish(h, op, NULL, 0);
-		return true;
-	}
-	if (now >= op->give_up_ms) {
-		if (err.kind == ERR_NONE)
-			(void)err_set(&err, ERR_DEADLINE, "its time was up before it began");
-		finish(h, op, &err, 0);
+	decided = decide(op, now, &err);
+	if (decided != 0) {
+		finish(h, op, decided < 0 ? &err : NULL, 0);
 		return true;
 	}
 	if (!hook_rpc_conn(h->rpc)) {
-		(void)err_set(&op->err, ERR_UNAVAILABLE, "%s", hook_rpc_missing(h->rpc));
-		return false;
+		if (await_statd(h, op) == 0)
+			return false;
+		finish(h, op, &op->err, 0);
+		return true;
 	}
-	if (op->kind == POD_OP_RUN || op->kind == POD_OP_LATE)
+	if (is_attach(op->kind))
 		return attempt_attach(h, op);
 	call_detach(h, op);
 	return false;
+}
+
+void hooks_attach_late(struct hooks *h, struct pod *pod)
+{
+	struct err err = ERR_INIT;
+	struct pod_op *op;
+
+	pod->devices = DEVICES_MISSING;
+	op = pods_op_add(&h->pods, pod, POD_OP_LATE, &err);
+	if (!op) {
+		LOG(ERROR, POD_FIELDS(pod, err.message), "no late attach");
+		return;
+	}
+	op->hooks = h;
+	if (op == pod->ops && attempt(h, op))
+		advance(h, op);
+	arm(h);
 }
 
 /* --- the clock ---------------------------------------------------------------------------- */
@@ -427,73 +485,32 @@ static void on_changed(void *ctx)
 	daemon_status("%s: %s", state, detail);
 }
 
-/* All others have no claims, whatever they are called. */
-static bool is_of_kubernetes(const struct nri_pod *told)
-{
-	struct err ignored;
-
-	return check_uid(told->uid, &ignored) == 0 &&
-	       (!*told->name || check_dns_subdomain(told->name, &ignored) == 0) &&
-	       (!*told->namespace || check_dns_subdomain(told->namespace, &ignored) == 0);
-}
-
-/* The list has sandboxes that have stopped and are not removed yet. Such a one has no process,
- * and where none ever has, no namespace. */
-static bool lives(const struct hooks *h, const struct nri_pod *told)
-{
-	struct err ignored;
-	cleanup_close int fd = -1;
-
-	if (told->pid != 0 || runtime_tells_pids(h->runtime))
-		return told->pid != 0;
-	if (told->netns_path)
-		fd = pod_netns_open(h->netns, told->netns_path, &ignored);
-	return !told->netns_path || fd >= 0;
-}
-
-static void on_list_begin(void *ctx)
+/* Which gate is the first one depends on the runtime. */
+static void on_configured(void *ctx, const char *name, const char *version)
 {
 	struct hooks *h = ctx;
+	const char *what = "its sandbox is refused, and its containers";
 
-	pods_list_begin(&h->pods);
+	h->defer = release_leaks_refused(name, version);
+	if (h->log_only)
+		what = "it runs without them, as --on-attach-failure says";
+	else if (h->defer)
+		what = "its sandbox stands and its containers are refused, because this "
+		       "runtime does not clean up after a sandbox that is refused";
+	LOG(INFO, FIELDS(F("runtime", name), F("version", version)),
+		"when the devices of a pod cannot be attached, %s", what);
 }
 
-static void on_list_pod(void *ctx, const struct nri_pod *told)
-{
-	struct hooks *h = ctx;
-	struct err err = ERR_INIT;
-	struct pod *pod;
-
-	if (!is_of_kubernetes(told))
-		return;
-	pod = pods_put(&h->pods, told, &err);
-	if (!pod) {
-		LOG(WARN, FIELDS(F("pod", told->uid), F("err", err.message)),
-			"a sandbox of the runtime's list is left out");
-		return;
-	}
-	if (!pod->ops)
-		pod->host_network = !told->netns_path;
-	pods_listed(&h->pods, pod, lives(h, told));
-}
-
-static void on_list_end(void *ctx)
-{
-	struct hooks *h = ctx;
-
-	pods_list_end(&h->pods);
-	h->listed = true;
-	hooks_sync(h);
-}
+static const enum pod_op_kind kinds[] = {
+	[NRI_RUN] = POD_OP_RUN,
+	[NRI_STOP] = POD_OP_STOP,
+	[NRI_REMOVE] = POD_OP_REMOVE,
+	[NRI_CREATE] = POD_OP_CREATE,
+};
 
 static struct pod_op *queue(
 	struct hooks *h, enum nri_event event, const struct nri_pod *told, struct err *err)
 {
-	static const enum pod_op_kind kinds[] = {
-		[NRI_RUN] = POD_OP_RUN,
-		[NRI_STOP] = POD_OP_STOP,
-		[NRI_REMOVE] = POD_OP_REMOVE,
-	};
 	struct pod *pod = pods_put(&h->pods, told, err);
 	struct pod_op *op = pod ? pods_op_add(&h->pods, pod, kinds[event], err) : NULL;
 
@@ -503,8 +520,10 @@ static struct pod_op *queue(
 		return NULL;
 	}
 	op->hooks = h;
-	if (event == NRI_RUN) {
-		pod->host_network = !told->netns_path;
+	if (event == NRI_RUN)
+		pod->devices = DEVICES_UNKNOWN;
+	if (event == NRI_RUN || event == NRI_CREATE) {
+		pod->host_network = !pod->netns_path;
 		pod->known = pod->live = true;
 	}
 	return op;
@@ -517,7 +536,7 @@ static void on_pod_event(void *ctx, enum nri_event event, const struct nri_pod *
 	struct err err = ERR_INIT;
 	struct pod_op *op;
 
-	if (!is_of_kubernetes(told)) {
+	if (!pods_is_kubernetes(told)) {
 		LOG(DEBUG, FIELDS(F("sandbox", told->id)), "no pod of Kubernetes'");
 		runtime_reply(h->runtime, ticket, NULL);
 		return;
@@ -525,13 +544,13 @@ static void on_pod_event(void *ctx, enum nri_event event, const struct nri_pod *
 	op = queue(h, event, told, &err);
 	if (!op) {
 		LOG(ERROR, FIELDS(F("pod", told->uid), F("err", err.message)),
-			"an event of the runtime is refused");
-		runtime_reply(h->runtime, ticket, &err);
+			"an event of the runtime is not taken%s", consequence(h, kinds[event]));
+		reply(h, kinds[event], ticket, &err);
 		return;
 	}
 	op->ticket = ticket;
 	op->answer_by_ms = now_ms() + answer_within_ms(budget_ms);
-	if (op->kind == POD_OP_RUN)
+	if (is_attach(op->kind))
 		op->give_up_ms = op->answer_by_ms;
 	if (op == op->pod->ops && attempt(h, op))
 		advance(h, op);
@@ -540,18 +559,25 @@ static void on_pod_event(void *ctx, enum nri_event event, const struct nri_pod *
 
 const struct runtime_events hooks_runtime_events = {
 	.changed = on_changed,
-	.list_begin = on_list_begin,
-	.list_pod = on_list_pod,
-	.list_end = on_list_end,
+	.configured = on_configured,
+	.list_begin = list_begin,
+	.list_pod = list_pod,
+	.list_end = list_end,
 	.pod_event = on_pod_event,
 };
 
 /* --- for the owner ------------------------------------------------------------------------ */
 
 void hooks_init(struct hooks *h, uv_loop_t *loop, struct hook_rpc *rpc, struct runtime *runtime,
-	const struct pod_netns *netns)
+	const struct pod_netns *netns, bool log_only)
 {
-	*h = (struct hooks){.loop = loop, .rpc = rpc, .runtime = runtime, .netns = netns};
+	*h = (struct hooks){
+		.loop = loop,
+		.rpc = rpc,
+		.runtime = runtime,
+		.netns = netns,
+		.log_only = log_only,
+	};
 	(void)uv_timer_init(loop, &h->clock);
 	h->clock.data = h;
 }
@@ -565,6 +591,8 @@ void hooks_stop(struct hooks *h, void (*on_idle)(void *ctx), void *ctx)
 
 void hooks_close(struct hooks *h)
 {
+	if (h->sync)
+		rpc_cancel(h->sync);
 	uv_close((uv_handle_t *)&h->clock, NULL);
 	pods_fini(&h->pods);
 }

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What the runtime's hooks come to: devices attached to sandboxes that start, and detached from
- * those that stop.
+ * What the runtime's hooks come to: devices attached to sandboxes that start, detached from those
+ * that stop, and no container without the devices of its pod.
  */
 
 #include <uv.h>
@@ -18,11 +18,14 @@ struct hooks {
 	struct hook_rpc *rpc;
 	struct runtime *runtime;
 	const struct pod_netns *netns;
-	/* private */
+	bool log_only; /* an attach that fails stops nothing */
+	/* for hooks.c and list.c */
 	struct pods pods;
-	uv_timer_t clock;  /* the next answer that is due, or the next try */
-	size_t late_calls; /* of POD_OP_LATE, with statd */
-	bool listed;       /* a runtime has told all its sandboxes */
+	uv_timer_t clock;         /* the next answer that is due, or the next try */
+	size_t late_calls;        /* of POD_OP_LATE, with statd */
+	bool defer;               /* this runtime must not be told that a sandbox failed */
+	bool listed;              /* a runtime has told all its sandboxes */
+	struct rpc_pending *sync; /* pod.sync, under way; or NULL */
 	void (*on_idle)(void *ctx);
 	void *ctx;
 };
@@ -32,9 +35,9 @@ extern const struct runtime_events hooks_runtime_events;
 
 /* All pointers are borrowed and must stay. */
 void hooks_init(struct hooks *h, uv_loop_t *loop, struct hook_rpc *rpc, struct runtime *runtime,
-	const struct pod_netns *netns);
-/* Tells statd which sandboxes live, and attaches those that it misses. */
-void hooks_sync(struct hooks *h);
+	const struct pod_netns *netns, bool log_only);
+/* Attaches the devices of a sandbox that runs already, as soon as it is its turn. */
+void hooks_attach_late(struct hooks *h, struct pod *pod);
 /* Finishes what the runtime waits for, then calls on_idle, not from inside here. */
 void hooks_stop(struct hooks *h, void (*on_idle)(void *ctx), void *ctx);
 /* When idle. The loop has to run until its handles are closed. */

@@ -40,6 +40,14 @@ static const struct cli_option cli_options[] = {
 		.arg = "DIR",
 		.doc = "the runtime's directory of network namespaces, if not where it says",
 	},
+	{
+		.name = "on-attach-failure",
+		.type = CLI_TEXT,
+		.offset = offsetof(struct nrihookd_options, on_attach_failure),
+		.arg = "ACTION",
+		.doc = "what becomes of a pod whose devices cannot be attached",
+		.choices = "refuse|log",
+	},
 };
 
 static const struct cli cli = {
@@ -56,6 +64,7 @@ int main(int argc, char **argv)
 		.runtime_dir = "/run/netclaim",
 		.nri_socket = RUNTIME_SOCKET,
 		.nri_index = "00",
+		.on_attach_failure = "refuse",
 	};
 	struct nrihookd d;
 	struct err err;

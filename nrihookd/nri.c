@@ -8,7 +8,7 @@
  *     not know makes it close the connection without a word.
  *   - Up to NRI 0.11 a pod's events come by StateChange; from 0.12 by a call each, and only if
  *     that is answered with "unimplemented" by StateChange again. So both are served, and no
- *     failure of a pod is ever told with that code.
+ *     failure of a pod is ever told with that code. CreateContainer is a call in all of them.
  *   - A runtime up to NRI 0.6 whose Synchronize fails keeps the connection open and never calls
  *     again. So when we refuse one we close.
  *   - Stream ids are odd and grow, with gaps where a request died before it was sent.
@@ -30,7 +30,9 @@
 #define DEFAULT_TIMEOUT_MS  2000 /* of a request, when none is told */
 
 #define EVENT_BIT(event) (1 << ((event)-1))
-#define EVENTS           (EVENT_BIT(NRI_RUN) | EVENT_BIT(NRI_STOP) | EVENT_BIT(NRI_REMOVE))
+#define EVENTS                                                                                 \
+	(EVENT_BIT(NRI_RUN) | EVENT_BIT(NRI_STOP) | EVENT_BIT(NRI_REMOVE) |                    \
+		EVENT_BIT(NRI_CREATE))
 
 /* --- answers ------------------------------------------------------------------------------ */
 
@@ -261,6 +263,7 @@ static const struct method {
 	{"RunPodSandbox", serve_pod, NRI_RUN, false},
 	{"StopPodSandbox", serve_pod, NRI_STOP, false},
 	{"RemovePodSandbox", serve_pod, NRI_REMOVE, false},
+	{"CreateContainer", serve_pod, NRI_CREATE, false},
 };
 
 static const struct method *find_method(const char *name)

@@ -25,6 +25,7 @@ enum nri_event {
 	NRI_RUN = 1,
 	NRI_STOP = 2,
 	NRI_REMOVE = 3,
+	NRI_CREATE = 4, /* a container of the pod is about to be created */
 };
 
 /* A pod sandbox as the runtime tells it, unchecked; texts are never NULL but for netns_path. */
@@ -44,7 +45,7 @@ struct nri_ops {
 	void (*sync_pod)(void *ctx, const struct nri_pod *pod);
 	void (*sync_end)(void *ctx);
 	/* To be answered by nri_reply(stream) within budget_ms from now, on pain of the
-	 * runtime's closing the connection and starting the pod nevertheless. */
+	 * runtime's closing the connection and going on nevertheless. */
 	void (*pod_event)(void *ctx, enum nri_event event, const struct nri_pod *pod,
 		uint32_t stream, uint64_t budget_ms);
 };

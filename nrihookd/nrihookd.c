@@ -9,12 +9,15 @@
  */
 #include "nrihookd/nrihookd.h"
 
+#include "common/util.h"
+#include "nrihookd/list.h"
+
 static void on_statd_ready(void *ctx)
 {
 	struct nrihookd *d = ctx;
 
 	runtime_start(&d->runtime, d->rpc.driver_name);
-	hooks_sync(&d->hooks);
+	list_sync(&d->hooks);
 }
 
 static void on_idle(void *ctx)
@@ -46,7 +49,8 @@ int nrihookd_init(struct nrihookd *d, const struct nrihookd_options *options, st
 	if (runtime_init(&d->runtime, &d->loop, options->nri_socket, options->nri_index,
 		    &hooks_runtime_events, &d->hooks, err) < 0)
 		return -1;
-	hooks_init(&d->hooks, &d->loop, &d->rpc, &d->runtime, &d->netns);
+	hooks_init(&d->hooks, &d->loop, &d->rpc, &d->runtime, &d->netns,
+		str_equal(options->on_attach_failure, "log"));
 	daemon_init(&d->daemon, &d->loop, stop, d);
 	return 0;
 }

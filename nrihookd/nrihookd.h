@@ -18,6 +18,7 @@ struct nrihookd_options {
 	const char *nri_socket;
 	const char *nri_index;
 	const char *netns_dir; /* NULL: the runtime's paths are ours */
+	const char *on_attach_failure;
 };
 
 struct nrihookd {

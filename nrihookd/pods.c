@@ -17,6 +17,15 @@
 #include "common/check.h"
 #include "common/util.h"
 
+bool pods_is_kubernetes(const struct nri_pod *told)
+{
+	struct err ignored;
+
+	return check_uid(told->uid, &ignored) == 0 &&
+	       (!*told->name || check_dns_subdomain(told->name, &ignored) == 0) &&
+	       (!*told->namespace || check_dns_subdomain(told->namespace, &ignored) == 0);
+}
+
 static void pod_free(struct pods *pods, struct pod *pod)
 {
 	HASH_DEL(pods->by_id, pod);
@@ -140,6 +149,7 @@ struct pod_op *pods_op_add(
 	op = xcalloc(1, sizeof(*op));
 	op->pod = pod;
 	op->kind = kind;
+	pod->asked = false;
 	if (!pod->ops)
 		DL_APPEND(pods->busy, pod);
 	DL_APPEND(pod->ops, op);

@@ -28,6 +28,14 @@ enum pod_op_kind {
 	POD_OP_STOP,   /* detach */
 	POD_OP_REMOVE, /* detach what may be left */
 	POD_OP_LATE,   /* attach a sandbox that runs already */
+	POD_OP_CREATE, /* attach what is not there yet, and let a container be created */
+};
+
+/* What is known of a sandbox's devices. */
+enum pod_devices {
+	DEVICES_UNKNOWN,  /* statd has not said anything about them */
+	DEVICES_IN_PLACE, /* it has all that it is to have, perhaps none */
+	DEVICES_MISSING,  /* an attach failed, or has yet to be made */
 };
 
 struct hooks;
@@ -56,11 +64,17 @@ struct pod {
 	bool known;        /* started or listed, and not removed */
 	bool live;         /* and not stopped */
 	bool host_network; /* it is known to have no network namespace of its own */
-	unsigned list;     /* the number of the last list that named it */
+	enum pod_devices devices;
+	bool asked;    /* statd is about to tell of its devices, and nothing was begun since */
+	unsigned list; /* the number of the last list that named it */
 	struct pod_op *ops;
 	struct pod *prev, *next; /* in pods.busy, while there are ops */
 	UT_hash_handle hh;
 };
+
+/* Whether the names that are told are such as Kubernetes gives. All others have no claims,
+ * whatever they are called. */
+bool pods_is_kubernetes(const struct nri_pod *told);
 
 struct pods {
 	struct pod *by_id;
@@ -72,8 +86,8 @@ struct pods {
 void pods_fini(struct pods *pods);
 /* The sandbox, or NULL. */
 struct pod *pods_get(const struct pods *pods, const char *sandbox_id);
-/* The sandbox, new or brought up to date with what is told, whose uid and names have been
- * checked; what that leaves out is kept. NULL: ERR_INVALID for an id or path that is none,
+/* The sandbox, new or brought up to date with what is told, which is Kubernetes'; what that
+ * leaves out is kept. NULL: ERR_INVALID for an id or path that is none,
  * ERR_BUSY when there are too many. */
 struct pod *pods_put(struct pods *pods, const struct nri_pod *told, struct err *err);
 /* Forgets it unless the runtime has it or something is to be done. */

@@ -14,6 +14,9 @@
 #include "common/privileges.h"
 #include "common/util.h"
 
+/* statd's takes well under a second, unless its tables are large or a manager is slow. */
+#define RESTART_MS 5000
+
 struct rpc_conn *hook_rpc_conn(const struct hook_rpc *rpc)
 {
 	return rpc->ready ? rpc_client_conn(rpc->client) : NULL;
@@ -22,6 +25,11 @@ struct rpc_conn *hook_rpc_conn(const struct hook_rpc *rpc)
 const char *hook_rpc_missing(const struct hook_rpc *rpc)
 {
 	return rpc->greeted ? "statd is not ready yet" : "statd is not running";
+}
+
+bool hook_rpc_is_lost(const struct hook_rpc *rpc)
+{
+	return !rpc->ready && now_ms() - rpc->lost_ms > RESTART_MS;
 }
 
 static void send_state(const struct hook_rpc *rpc)
@@ -96,6 +104,8 @@ static void on_close(void *ctx, struct rpc_conn *conn UNUSED, const char *reason
 	struct hook_rpc *rpc = ctx;
 
 	LOG(WARN, FIELDS(F("err", reason)), "lost statd; trying until it is back");
+	if (rpc->ready)
+		rpc->lost_ms = now_ms();
 	rpc->greeted = rpc->ready = false;
 }
 

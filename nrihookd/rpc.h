@@ -21,6 +21,7 @@ struct hook_rpc {
 	struct rpc_listen def;
 	struct rpc_client *client;
 	bool greeted, ready;
+	uint64_t lost_ms; /* when it ceased to be ready */
 	char *state, *detail;
 };
 
@@ -36,6 +37,8 @@ void hook_rpc_close(struct hook_rpc *rpc);
 struct rpc_conn *hook_rpc_conn(const struct hook_rpc *rpc);
 /* Why there is none. */
 const char *hook_rpc_missing(const struct hook_rpc *rpc);
+/* Whether there has been none for longer than a restart takes. */
+bool hook_rpc_is_lost(const struct hook_rpc *rpc);
 
 /* Tells statd how registration with the runtime stands, and tells it again when it has
  * restarted. */

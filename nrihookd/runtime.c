@@ -5,7 +5,7 @@
  * A connection that ends is routine: the runtime restarts, loses patience with a slow answer,
  * or was not there yet. Each end leads to the next try, first after 50 ms and then at growing
  * distances up to a second, because a pod that starts while nobody listens starts without its
- * devices until the next list of sandboxes brings it up.
+ * devices, until the next list of sandboxes brings it up.
  *
  * connect(2) succeeds as soon as the runtime listens, and it serves its plugins one after
  * another; so a registration may take a while, and half a minute without one is taken for a
@@ -229,6 +229,7 @@ static void on_configured(void *ctx, const char *runtime, const char *version)
 	(void)snprintf(r->name, sizeof(r->name), "%s", runtime);
 	(void)snprintf(r->version, sizeof(r->version), "%s %s", runtime, version);
 	str_sanitize(r->version);
+	r->events->configured(r->ctx, runtime, version);
 }
 
 static void on_sync_begin(void *ctx)

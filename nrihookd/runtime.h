@@ -22,6 +22,8 @@ struct runtime_ticket {
 struct runtime_events {
 	/* runtime_state() or runtime_detail() says something new. */
 	void (*changed)(void *ctx);
+	/* Who it is, once for each connection, before all that follows. */
+	void (*configured)(void *ctx, const char *name, const char *version);
 	/* The runtime's sandboxes, told once for each connection; only when list_end comes are
 	 * they all. */
 	void (*list_begin)(void *ctx);

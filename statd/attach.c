@@ -390,13 +390,6 @@ static void leave_next(struct attach *a)
 
 /* --- LOCK ------------------------------------------------------------------------------------------- */
 
-/* A function bound to vfio-pci. One that its manager has not rebuilt yet has no attributes either,
- * and may have a link. */
-static bool has_no_link(enum manager_type manager, const struct device *prepared)
-{
-	return manager == MANAGER_SRIOV && prepared->attributes && !prepared->kernel_if_name;
-}
-
 static void on_locked(void *ctx)
 {
 	struct attach *a = ctx;
@@ -405,11 +398,8 @@ static void on_locked(void *ctx)
 
 	for (; row; row = table_index_next(row, ALLOC_BY_POD)) {
 		const struct alloc_row *r = alloc_row_of(row);
-		enum manager_type manager = manager_type_parse(r->manager);
 
-		if (!manager_moves_links(manager))
-			continue;
-		if (has_no_link(manager, r->prepared))
+		if (!row_moves_link(r))
 			continue;
 		if (str_equal(r->sandbox_id, a->sandbox_id))
 			a->n_there++;

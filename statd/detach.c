@@ -227,20 +227,31 @@ static bool lists(const struct pod_sync *pods, const char *sandbox_id)
 	return false;
 }
 
-/* Whether some device of the pod is to be in this sandbox and is not known to be. */
-static bool wants(const struct statd *s, const struct pod_ref *pod)
+void pod_check(const struct statd *s, const struct pod_ref *pod, struct pod_check_result *ret)
 {
 	const struct table_row *row =
 		table_index_first(s->tables.allocations, ALLOC_BY_POD, pod->pod_uid);
+	/* a row may say that its device is there while the last step of an attach can still fail */
+	bool moving = lock_is_held(s->locks, "pod", pod->pod_uid);
 
+	*ret = (struct pod_check_result){.wanted = {0, true}, .there = {0, true}};
 	for (; row; row = table_index_next(row, ALLOC_BY_POD)) {
 		const struct alloc_row *a = alloc_row_of(row);
 
-		if (manager_moves_links(manager_type_parse(a->manager)) &&
-			!str_equal(a->sandbox_id, pod->sandbox_id))
-			return true;
+		if (!row_moves_link(a))
+			continue;
+		ret->wanted.v++;
+		if (!moving && str_equal(a->sandbox_id, pod->sandbox_id))
+			ret->there.v++;
 	}
-	return false;
+}
+
+static bool wants(const struct statd *s, const struct pod_ref *pod)
+{
+	struct pod_check_result devices;
+
+	pod_check(s, pod, &devices);
+	return devices.there.v < devices.wanted.v;
 }
 
 void sync_pods(struct statd *s, const struct pod_sync *pods, struct pod_sync_result *ret)

@@ -50,10 +50,21 @@ void row_set_problem(struct statd *s, const char *key, const struct err *err)
 	row_put(s, &row);
 }
 
-bool manager_moves_links(enum manager_type manager)
+/* A function bound to vfio-pci. One that its manager has not rebuilt yet has no attributes either,
+ * and may have a link. */
+static bool has_no_link(enum manager_type manager, const struct device *prepared)
 {
+	return manager == MANAGER_SRIOV && prepared->attributes && !prepared->kernel_if_name;
+}
+
+bool row_moves_link(const struct alloc_row *row)
+{
+	enum manager_type manager = manager_type_parse(row->manager);
+
 	/* a receive queue is leased to the pod's own interface; nothing moves */
-	return manager == MANAGER_DUMMY || manager == MANAGER_SRIOV;
+	if (manager != MANAGER_DUMMY && manager != MANAGER_SRIOV)
+		return false;
+	return !has_no_link(manager, row->prepared);
 }
 
 void err_join(struct err *all, const struct err *err)

@@ -25,6 +25,9 @@ void detach_start(struct statd *s, struct rpc_call *call, const struct pod_detac
 /* What the runtime has: detaches from sandboxes that are gone, and fills in those that it should
  * attach. */
 void sync_pods(struct statd *s, const struct pod_sync *pods, struct pod_sync_result *ret);
+/* How many devices the pod is to have in this sandbox, and has. While one is being moved there or
+ * back, none count as being there. */
+void pod_check(const struct statd *s, const struct pod_ref *pod, struct pod_check_result *ret);
 
 /* A part of other flows: takes the devices in these rows (keys of the allocations table, all
  * attached to one sandbox) back out of it, the last first. Goes on past one that fails; then err is
@@ -52,7 +55,7 @@ bool row_take(const struct statd *s, const char *key, struct alloc_row *ret);
 void row_put(struct statd *s, struct alloc_row *row);
 void row_set_problem(struct statd *s, const char *key, const struct err *err); /* NULL: none */
 const char *row_key(const struct alloc_row *row, struct buf *out);
-/* Whether devices of this manager are links that are moved into the pod. */
-bool manager_moves_links(enum manager_type manager);
+/* Whether the device in this row is a link that is moved into the pod. */
+bool row_moves_link(const struct alloc_row *row);
 /* Adds up failures: the first one's kind, all messages. */
 void err_join(struct err *all, const struct err *err);

@@ -106,6 +106,15 @@ void lock_take(struct lockset *set, struct lock *lock, const char *kind, const c
 	q->tail = &lock->next;
 }
 
+bool lock_is_held(const struct lockset *set, const char *kind, const char *name)
+{
+	cleanup_free char *key = xasprintf("%s/%s", kind, name);
+	const struct lock_queue *q;
+
+	HASH_FIND_STR(set->queues, key, q);
+	return q != NULL;
+}
+
 void lock_release(struct lockset *set, struct lock *lock)
 {
 	struct lock_queue *q = lock->queue;

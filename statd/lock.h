@@ -29,5 +29,7 @@ struct lock {
 /* granted() is called, later and never from inside, once the lock is ours. */
 void lock_take(struct lockset *set, struct lock *lock, const char *kind, const char *name,
 	void (*granted)(void *ctx), void *ctx);
+/* Whether anybody has it, or is about to. */
+bool lock_is_held(const struct lockset *set, const char *kind, const char *name);
 /* Gives it back; of one that is not held or waited for, nothing. */
 void lock_release(struct lockset *set, struct lock *lock);

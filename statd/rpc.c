@@ -177,6 +177,16 @@ static void serve_pod_sync(void *ctx, struct rpc_call *call, const void *request
 	strlist_fini(&result.sandbox_ids);
 }
 
+static void serve_pod_check(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+{
+	struct pod_check_result result;
+
+	if (!working(ctx, call))
+		return;
+	pod_check(ctx, request, &result);
+	rpc_reply(call, &result, NULL);
+}
+
 static const struct rpc_service front_services[] = {
 	{API_FRONT_HELLO, serve_front_hello},
 	{API_FRONT_STATE, serve_front_state},
@@ -185,6 +195,7 @@ static const struct rpc_service front_services[] = {
 	{API_POD_ATTACH, serve_pod_attach},
 	{API_POD_DETACH, serve_pod_detach},
 	{API_POD_SYNC, serve_pod_sync},
+	{API_POD_CHECK, serve_pod_check},
 };
 
 /* --- query.sock -------------------------------------------------------------------------------------- */

@@ -21,6 +21,7 @@ static void use_pools(const struct node_config *config)
 		const struct pool *pool = &pools->pools.v[i];
 		cleanup_free char *why = pool_explain(pool, MANAGER_DUMMY, &device);
 
+		assert(why && *why);
 		assert(pool_find(pools, pool->name) == pool);
 		assert(pool_match(pool, MANAGER_DUMMY, &device) ==
 			strlist_has(&matches, pool->name));

@@ -1,24 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The records of every method: what is decoded equals its copy, and itself after the way out and
- * in. The first byte chooses the method, and whether it is the request or the result; the rest is
- * the record's MessagePack.
+ * in. The input is MessagePack: [method, "request" or "result", record].
  */
 #include <assert.h>
+#include <string.h>
 
 #include "common/api.h"
 #include "common/mp.h"
 #include "common/rpc.h"
 #include "tests/fuzz/fuzz.h"
 
-#define RESULT 0x80
-
-static const struct rec_desc *choose(uint8_t byte)
+/* NULL: it chooses none. */
+static const struct rec_desc *choose(const json_t *input)
 {
-	const struct api_method_info *info =
-		api_method_info((enum api_method)((byte & ~RESULT) % API_METHOD_MAX));
+	const json_t *name = json_array_get(input, 0);
+	const char *which = json_string_value(json_array_get(input, 1));
+	const struct api_method_info *info;
+	enum api_method method;
 
-	return byte & RESULT && info->result ? info->result : info->request;
+	if (!json_is_string(name) || !which)
+		return NULL;
+	method = api_method_parse(json_string_value(name), json_string_length(name));
+	if (method == API_METHOD_MAX)
+		return NULL;
+	info = api_method_info(method);
+	return strcmp(which, "result") == 0 ? info->result : info->request;
 }
 
 static void check_copy(const struct rec_desc *desc, const void *rec)
@@ -58,16 +65,17 @@ static void decode(const struct rec_desc *desc, const json_t *tree)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct input in = {data, size};
-	const struct rec_desc *desc = choose(input_byte(&in));
+	const struct rec_desc *desc;
 	struct mp_scan scan = {0};
 	struct err err = ERR_INIT;
-	json_t *tree;
+	json_t *input;
 
-	if (mp_scan(&scan, in.data, in.size, RPC_MAX_MESSAGE, &err) <= 0 ||
-		mp_decode(in.data, scan.at, &tree, &err) < 0)
+	if (mp_scan(&scan, data, size, RPC_MAX_MESSAGE, &err) <= 0 ||
+		mp_decode(data, scan.at, &input, &err) < 0)
 		return 0;
-	decode(desc, tree);
-	json_decref(tree);
+	desc = choose(input);
+	if (desc)
+		decode(desc, json_array_get(input, 2));
+	json_decref(input);
 	return 0;
 }

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured. Each function measures one thing on nodes of its own and reports it."""
+import time
+
+import procs as procs_module
+from node import DAEMONS, MAX_DEVICES, Node, Sample, kernel_namespaces, reset_peak
+from report import median, slope
+
+FILE_BYTES = 1500  # about a claim's status, a metadata file, a CDI specification
+FEW = 3
+SAMPLES = 20  # of a look for leaks
+
+
+# --- start
+
+def cold_start(report, chosen):
+    """From the first exec to an answer for the kubelet and one for the runtime."""
+    orders = {"statd first": DAEMONS, "statd last": (*DAEMONS[1:], DAEMONS[0])}
+    spawned, registered, synchronized, both, bare = ({name: [] for name in orders} for _ in range(5))
+    for _ in range(chosen.runs):
+        for name, order in orders.items():
+            with Node(FEW, chosen.dir) as node:
+                started, get_info, sync = node.start(order)
+                spawned[name].append(started)
+                registered[name].append(get_info)
+                synchronized[name].append(sync)
+                both[name].append(max(get_info, sync))
+                bare[name].append(node.bare.time("spawn", len(DAEMONS), "/bin/true"))
+    rows = [("bare: as many processes of /bin/true", sum(bare.values(), []), None)]
+    for name in orders:
+        rows += [(f"{name}: all are started", spawned[name], None),
+                 (f"{name}: kubelet has GetInfo", registered[name], rows[0][0]),
+                 (f"{name}: runtime has Synchronize", synchronized[name], rows[0][0]),
+                 (f"{name}: both", both[name], rows[0][0])]
+    report.latencies("cold_start", "Cold start of all daemons, from the first exec", rows)
+
+
+# --- latency
+
+def fill(node, count, netns):
+    """Prepares and attaches so many."""
+    claims = [node.claim(f"dummy{i}") for i in range(count)]
+    for claim in claims:
+        claim.prepare()
+        claim.run(netns)
+    return claims
+
+
+def bare_cycle(node, netns, times):
+    mark = "netclaim:00000000-0000-0000-0000-000000000000:dummy"
+    times["create"].append(node.bare.time("create", node.kind, "bare0", mark))
+    times["attach"].append(node.bare.time("attach", "bare0", netns, "pod0"))
+    times["detach"].append(node.bare.time("detach", "pod0", netns))
+    node.bare.ask("create", node.kind, "bare0", mark)
+    times["delete"].append(node.bare.time("delete", "bare0"))
+    for name, directory in (("claims", node.claims_dir), ("kubelet", node.plugin_dir), ("cdi", node.cdi_dir)):
+        times[f"file in {name}"].append(node.bare.time("replace", directory, FILE_BYTES))
+
+
+def our_cycle(node, device, netns, times):
+    times["no method, kubelet"].append(node.kubelet_peer.time("unknown"))
+    times["no method, runtime"].append(node.runtime.time("unknown"))
+    claim = node.claim(device)
+    times["prepare"].append(claim.prepare())
+    times["prepare again"].append(claim.prepare())
+    times["run"].append(claim.run(netns))
+    times["stop"].append(claim.stop(netns))
+    times["unprepare"].append(claim.unprepare())
+    claim = node.claim(device)
+    claim.prepare()
+    times["unprepare unused"].append(claim.unprepare())
+    times["run, no claim"].append(node.runtime.time("run", "pod-without", "f" * 64, netns))
+    node.runtime.ask("remove", "pod-without", "f" * 64, netns)
+
+
+class Times(dict):
+    def __missing__(self, name):
+        self[name] = []
+        return self[name]
+
+
+def latency_at(report, chosen, existing, devices):
+    ours, bare = Times(), Times()
+    with Node(devices, chosen.dir) as node:
+        node.start()
+        netns = node.netns("pod")
+        fill(node, existing, node.netns("others"))
+        for _ in range(chosen.reps):
+            bare_cycle(node, netns, bare)
+            our_cycle(node, f"dummy{devices - 1}", netns, ours)
+    files = [sum(three) for three in zip(*(bare[f"file in {name}"] for name in ("claims", "kubelet", "cdi")))]
+    report.latencies(f"latency_{existing}", f"Latency at {existing} existing allocations of {devices} devices", [
+        ("floor: gRPC call of no method", ours["no method, kubelet"], None),
+        ("floor: NRI call of no method", ours["no method, runtime"], None),
+        ("bare: create a link, set its alias", bare["create"], None),
+        ("bare: 3 files replaced and synced", files, None),
+        ("bare: link and files", [sum(two) for two in zip(bare["create"], files)], None),
+        ("NodePrepareResources", ours["prepare"], "bare: link and files"),
+        ("NodePrepareResources again", ours["prepare again"], "floor: gRPC call of no method"),
+        ("bare: move in, rename, sysctl, up", bare["attach"], None),
+        ("RunPodSandbox", ours["run"], "bare: move in, rename, sysctl, up"),
+        ("RunPodSandbox, pod without claim", ours["run, no claim"], "floor: NRI call of no method"),
+        ("bare: enter, delete", bare["detach"], None),
+        ("StopPodSandbox", ours["stop"], "bare: enter, delete"),
+        ("NodeUnprepareResources", ours["unprepare"], "floor: gRPC call of no method"),
+        ("bare: delete on the host", bare["delete"], None),
+        ("NodeUnprepareResources, never attached", ours["unprepare unused"], "bare: delete on the host"),
+    ])
+
+
+def latency(report, chosen):
+    latency_at(report, chosen, 1, FEW)
+    latency_at(report, chosen, chosen.many, MAX_DEVICES)
+
+
+# --- memory
+
+def samples(node):
+    return {name: Sample(pid) for name, pid in node.pids().items()}
+
+
+def memory(report, chosen):
+    """PSS, shared pages counted by how many share them, so that a sum is what is taken from the
+    machine."""
+    taken = {}
+    with Node(FEW, chosen.dir) as node:
+        node.start()
+        taken[f"{FEW} devices"] = samples(node)
+    with Node(chosen.many, chosen.dir) as node:
+        node.start()
+        taken[f"{chosen.many} devices"] = samples(node)
+        for pid in node.pids().values():
+            reset_peak(pid)
+        claims = [node.claim(f"dummy{i}") for i in range(chosen.many)]
+        words = [word for claim in claims[:chosen.burst] for word in claim.words]
+        begin = time.monotonic_ns()
+        burst = node.kubelet_peer.ask("prepare", *words)
+        whole = time.monotonic_ns() - begin
+        peaks = {name: Sample(pid).peak for name, pid in node.pids().items()}
+        for claim in claims[chosen.burst:]:
+            claim.prepare()
+        netns = node.netns("pods")
+        for claim in claims:
+            claim.run(netns)
+        taken[f"{chosen.many} allocations"] = samples(node)
+    states = list(taken)
+    rows = [[name, *(getattr(taken[state][name], field) for state in states for field in ("pss", "private")),
+             peaks[name]] for name in DAEMONS]
+    rows.append(["all", *(sum(row[i] for row in rows) for i in range(1, len(rows[0]) - 1)), None])
+    report.table("memory", f"Memory in KiB; peak is resident, in a burst of {chosen.burst} claims",
+                 ["", *(f"{what} at {state}" for state in states for what in ("PSS", "private")), "peak"], rows)
+    report.latencies("burst", f"A burst of {chosen.burst} claims, all at once",
+                     [("one claim, from the first", burst, None), ("all", [whole], None)])
+
+
+# --- idle
+
+def idle(report, chosen):
+    rows = []
+    with Node(FEW, chosen.dir) as node:
+        node.start()
+        claim, netns = node.claim("dummy0"), node.netns("pod")
+        claim.prepare()
+        claim.run(netns)
+        settle(node)
+        before = samples(node)
+        time.sleep(chosen.idle)  # this is what is measured
+        after = samples(node)
+        for name in DAEMONS:
+            rows.append([name, (after[name].switches - before[name].switches) / chosen.idle,
+                         (after[name].cpu_ns - before[name].cpu_ns) / chosen.idle / 1000])
+    report.table("idle", f"Idle for {chosen.idle} s, with one pod", ["", "wake-ups/s", "CPU us/s"], rows)
+
+
+def settle(node):
+    """Waits until nobody works any more: the last answer is out, and what follows it is not."""
+    def look():
+        before = [Sample(pid).cpu_ns for pid in node.pids().values()]
+        time.sleep(procs_module.POLL_SECONDS)
+        return before == [Sample(pid).cpu_ns for pid in node.pids().values()]
+    procs_module.wait_for(look, 10, "the daemons' being idle")
+
+
+# --- leaks
+
+def leak_sample(node, at_rest):
+    """One look between two claims, when the kernel has cleaned up behind the last."""
+    if at_rest is not None:
+        procs_module.wait_for(lambda: kernel_namespaces() <= at_rest + 2, 30, "the end of the pods' namespaces")
+    sample = {"links": node.links(), "namespaces": kernel_namespaces(),
+              "files": len(node.files_left())}
+    for name, taken in samples(node).items():
+        sample[f"{name}: descriptors"] = taken.descriptors
+        sample[f"{name}: resident KiB"] = taken.rss
+        sample[f"{name}: PSS KiB"] = taken.pss
+    return sample
+
+
+def leak(report, chosen):
+    """Each cycle is a claim and a pod of its own, and a network namespace of its own. The first of the
+    samples is a tenth of the way in: what a process keeps for good it has by then."""
+    taken = []
+    with Node(FEW, chosen.dir) as node:
+        node.start()
+        at_rest = kernel_namespaces()
+        every = max(1, chosen.cycles // SAMPLES)
+        for cycle in range(1, chosen.cycles + 1):
+            netns = node.netns("pod")
+            claim = node.claim(f"dummy{cycle % FEW}")
+            claim.prepare()
+            claim.run(netns)
+            claim.stop(netns)
+            claim.unprepare()
+            node.end_netns(netns)
+            if cycle % every == 0 and cycle * 10 >= chosen.cycles:
+                taken.append((cycle, leak_sample(node, at_rest)))
+    rows = []
+    for name in taken[0][1]:
+        points = [(cycle / 1000, sample[name]) for cycle, sample in taken if sample[name] is not None]
+        if points:
+            values = [value for _, value in points]
+            rows.append([name, values[0], median(values), max(values), values[-1], slope(points)])
+    report.table("leak", f"{chosen.cycles} claims, one after the other",
+                 ["", "first", "median", "max", "last", "slope/1000"], rows)
+
+
+ALL = {"start": cold_start, "latency": latency, "memory": memory, "idle": idle, "leak": leak}

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The node that is measured: every daemon as it ships, and peers that measure."""
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+import uuid
+
+import house as h
+import procs as procs_module
+
+MANAGER = "dmgr-dummy"
+STAND_IN = "tests/bench/dmgr-standin"
+DAEMONS = ("statd", "netnsd", MANAGER, "draplugind", "nrihookd")
+MAX_DEVICES = 1024  # as the manager of dummy links has it
+
+
+def kind_of_link():
+    """What this kernel has; the node's network namespace is as good a place to try as any."""
+    made = subprocess.run(["ip", "link", "add", "bench-try", "type", "dummy"], capture_output=True, check=False)
+    if made.returncode != 0:
+        return "ifb"
+    subprocess.run(["ip", "link", "del", "bench-try"], check=True)
+    return "dummy"
+
+
+def machine(directory):
+    where = directory or tempfile.gettempdir()
+    filesystem = subprocess.run(["stat", "-f", "-c", "%T", where], check=True, capture_output=True, text=True)
+    return {
+        "kernel": platform.release() + (" in the test VM, emulated" if procs_module.IN_VM else ""),
+        "processors": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "build": str(procs_module.BUILD),
+        "links": kind_of_link(),
+        "files": f"{where}, {filesystem.stdout.strip()}",
+    }
+
+
+class Peer:
+    """A measuring peer: a command a line, an answer a line, as tests/bench/lines.h has it."""
+
+    def __init__(self, program):
+        self.name = program
+        self.popen = subprocess.Popen([procs_module.BUILD / "tests/bench" / program], text=True,
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def send(self, *words):
+        self.popen.stdin.write(" ".join(map(str, words)) + "\n")
+        self.popen.stdin.flush()
+
+    def answer(self):
+        word, *rest = (self.popen.stdout.readline() or "error it ended").split()
+        assert word == "ok", f"{self.name}: {' '.join(rest)}"
+        return [int(number) for number in rest]
+
+    def ask(self, *words):
+        self.send(*words)
+        return self.answer()
+
+    def time(self, *words):
+        """Of a command that answers with one number."""
+        number, = self.ask(*words)
+        return number
+
+    def close(self):
+        self.popen.stdin.close()
+        self.popen.wait()
+
+
+class Node(h.House):
+    """A context: the house with its peers, in a directory that goes at the end."""
+
+    def __init__(self, devices, directory=None):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="netclaim-bench-", dir=directory))
+        super().__init__(procs_module.Processes(self.root), self.root,
+                         h.config({"dummy": {"enabled": True, "count": devices}},
+                                  [{"name": "fast-net", "filter": {"deviceManagers": ["dummy"]}}]))
+        self.kind = kind_of_link()
+        self.nri_socket = self.root / "nri.sock"
+        self.netns_dir = self.root / "netns"
+        self.netns_dir.mkdir()
+        self.namespaces = []
+        self.bare, self.kubelet_peer, self.runtime = Peer("bare"), Peer("kubelet"), Peer("runtime")
+        self.daemons = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        try:
+            if kind:
+                for name, log in self.procs.logs():
+                    print(f"--- log of {name}, its end\n{log[-2000:]}")
+            self.procs.finish()
+        finally:
+            for path in list(self.namespaces):
+                self.end_netns(path)
+            for peer in (self.bare, self.kubelet_peer, self.runtime):
+                peer.close()
+            shutil.rmtree(self.root)
+
+    # --- daemons
+
+    def command(self, name):
+        if name == "statd":
+            return ("statd", "--config", self.config_path, "--claims-dir", self.claims_dir,
+                    "--runtime-dir", self.runtime_dir, "--user", h.STATD_USER)
+        more = {"draplugind": ("--kubelet-dir", self.kubelet_dir, "--cdi-dir", self.cdi_dir),
+                "nrihookd": ("--nri-socket", self.nri_socket)}.get(name, ())
+        program = STAND_IN if name == MANAGER and self.kind != "dummy" else name
+        return (program, "--runtime-dir", self.runtime_dir, *more)
+
+    def start(self, order=DAEMONS):
+        """Starts all and waits until they work. Nanoseconds from the first exec until all are started,
+        the kubelet has its answer, and the runtime has its."""
+        self.runtime.ask("listen", self.nri_socket)
+        self.runtime.send("accept")
+        self.kubelet_peer.send("register", self.kubelet_dir, h.DRIVER)
+        begin = time.monotonic_ns()
+        for name in order:
+            self.daemons[name] = self.procs.start(*self.command(name))
+        started = time.monotonic_ns()
+        get_info, _ = self.kubelet_peer.answer()
+        synchronized, = self.runtime.answer()
+        return started - begin, get_info - begin, synchronized - begin
+
+    def stop(self):
+        for name in reversed(DAEMONS):
+            self.daemons.pop(name).stop()
+
+    def pids(self):
+        return {name: process.pid for name, process in self.daemons.items()}
+
+    # --- pods
+
+    def netns(self, name):
+        path = self.netns_dir / name
+        self.bare.ask("netns", path)
+        self.namespaces.append(path)
+        return path
+
+    def end_netns(self, path):
+        self.bare.ask("netns-end", path)
+        self.namespaces.remove(path)
+
+    def claim(self, device, **more):
+        """A claim of its own pod's for one device."""
+        return PodClaim(self, f"claim-{device}", [h.result(device)], pod_uid=str(uuid.uuid4()), **more)
+
+    def links(self):
+        """How many there are in the node's network namespace."""
+        return len(pathlib.Path("/proc/net/dev").read_text().splitlines()) - 2
+
+
+class PodClaim(h.Claim):
+    """A claim and the pod that it is for; what is timed is nanoseconds."""
+
+    def __init__(self, node, name, results, pod_uid, **more):
+        super().__init__(node, name, results, pod_uid=pod_uid, **more)
+        self.node = node
+        self.pod_uid = pod_uid
+        self.sandbox = uuid.uuid4().hex * 2
+
+    @property
+    def words(self):
+        return (self.namespace, self.name, self.uid)
+
+    def prepare(self):
+        return self.node.kubelet_peer.time("prepare", *self.words)
+
+    def unprepare(self):
+        time_taken = self.node.kubelet_peer.time("unprepare", *self.words)
+        self.path.unlink()
+        return time_taken
+
+    def run(self, netns):
+        return self.node.runtime.time("run", self.pod_uid, self.sandbox, netns)
+
+    def stop(self, netns):
+        time_taken = self.node.runtime.time("stop", self.pod_uid, self.sandbox, netns)
+        self.node.runtime.ask("remove", self.pod_uid, self.sandbox, netns)
+        return time_taken
+
+
+class Sample:
+    """What the kernel tells of one process. Sizes are KiB."""
+
+    def __init__(self, pid):
+        proc = pathlib.Path(f"/proc/{pid}")
+        rollup = self._fields(proc / "smaps_rollup")
+        status = self._fields(proc / "status")
+        self.pss = rollup["Pss"]
+        self.private = rollup["Private_Clean"] + rollup["Private_Dirty"]
+        self.rss = status["VmRSS"]
+        self.peak = status["VmHWM"]
+        self.descriptors = len(os.listdir(proc / "fd"))
+        self.switches = sum(self._fields(task / "status")["voluntary_ctxt_switches"]
+                            for task in (proc / "task").iterdir())
+        self.cpu_ns = sum(int((task / "schedstat").read_text().split()[0]) for task in (proc / "task").iterdir())
+
+    @staticmethod
+    def _fields(path):
+        fields = {}
+        for line in path.read_text().splitlines():
+            name, _, value = line.partition(":")
+            words = value.split()
+            if words and words[0].isdigit():
+                fields[name] = int(words[0])
+        return fields
+
+
+def reset_peak(pid):
+    """VmHWM begins anew: proc(5), clear_refs."""
+    pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def kernel_namespaces():
+    """How many network namespaces the kernel has, or None where it does not tell."""
+    for line in pathlib.Path("/proc/slabinfo").read_text().splitlines():
+        if line.startswith("net_namespace "):
+            return int(line.split()[1])
+    return None
