@@ -5,6 +5,7 @@
 #	make check      install what is needed, run every test (root)
 #	make install    into $(DESTDIR)$(PREFIX)
 #	make unit, integration, vmtest, lint    one suite of the tests each
+#	make fuzz       look for trouble in the decoders, FUZZ_SECONDS=60 each
 #	make bench      measure it (root); BENCH_ARGS=--help says what else it can
 #
 # BUILD=release|debug|asan|cov|fuzz picks the kind of build, each in build/<kind>. CC may be gcc or
@@ -59,7 +60,7 @@ LDFLAGS_fuzz := -fsanitize=address,undefined
 
 # what a compiler offers is asked once and kept; goals that run before one is installed do not ask
 PROBE := build/probe-$(notdir $(CC)).mk
-NEED_NO_COMPILER := bench clean deps test-deps check demo lint unit integration vmtest uninstall
+NEED_NO_COMPILER := bench clean deps test-deps check demo fuzz lint unit integration vmtest uninstall
 ifneq ($(filter-out $(NEED_NO_COMPILER),$(or $(MAKECMDGOALS),all)),)
 -include $(PROBE)
 endif
@@ -105,12 +106,15 @@ UNITS := $(patsubst tests/unit/%.c,$(O)/tests/unit/%,$(sort $(wildcard tests/uni
 
 MANS := $(patsubst man/%.scd,%,$(sort $(wildcard man/*.scd)))
 
-# a command is told by what it makes, or in full with V=1
+# a command is told by what it makes, in full with V=1, not at all by make -s
 say = @printf '%-4s %s\n' $(1) $(patsubst $(O)/%,%,$@)
 Q := @
 ifeq ($(V),1)
 say = @:
 Q :=
+endif
+ifneq ($(findstring s,$(filter-out -%,$(firstword $(MAKEFLAGS)))),)
+say = @:
 endif
 
 all: $(PROGRAMS:%=$(O)/%)
@@ -169,6 +173,18 @@ WRAP_link_move := $(call wrap,nl_link_set_name nl_link_set_mtu nl_link_set_mac n
 
 units: $(UNITS)
 
+# with clang and BUILD=fuzz; a target may put a function of its own in the place of a module's
+FUZZERS := $(patsubst tests/fuzz/%.c,$(O)/tests/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
+
+$(O)/tests/fuzz/fuzz_%: $(O)/obj/tests/fuzz/fuzz_%.o $(O)/obj/tests/fuzz/fuzz.o \
+		$(PROGRAMS:%=$(O)/%.a) $(O)/proto.a $(O)/common.a
+	$(call say,LD)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) -Wl,--start-group \
+		$(filter %.a,$^) -Wl,--end-group $(LIBS_everything)
+
+fuzzers: $(FUZZERS)
+
 # the bench's measuring peers, and dmgr-dummy with a kind of link that more kernels make
 BENCH := $(addprefix $(O)/tests/bench/,bare dmgr-standin kubelet runtime)
 
@@ -216,6 +232,7 @@ JOBS := $(shell nproc)
 check: test-deps
 	+$(MAKE) --no-print-directory -j$(JOBS) BUILD=release all units
 	+$(MAKE) --no-print-directory -j$(JOBS) BUILD=asan all units
+	+$(MAKE) --no-print-directory -j$(JOBS) BUILD=fuzz CC=clang fuzzers
 	tests/run all
 
 unit integration vmtest: test-deps
@@ -224,6 +241,10 @@ unit integration vmtest: test-deps
 
 lint: test-deps
 	tests/run lint
+
+fuzz: test-deps
+	+$(MAKE) --no-print-directory -j$(JOBS) BUILD=fuzz CC=clang fuzzers
+	tests/fuzz/fuzz.sh build/fuzz
 
 bench: test-deps
 	+$(MAKE) --no-print-directory -j$(JOBS) all benches
@@ -250,7 +271,7 @@ uninstall:
 	rm -f $(foreach m,$(MANS),$(DESTDIR)$(mandir)/man$(subst .,,$(suffix $(m)))/$(m))
 	rm -rf $(DESTDIR)$(docdir)
 
-.PHONY: all bench benches check clean demo deps install integration lint mans test-deps tidy \
+.PHONY: all bench benches check clean demo deps fuzz fuzzers install integration lint mans test-deps tidy \
 	uninstall unit units vmtest
 .SECONDARY:
 .DELETE_ON_ERROR:

@@ -2,7 +2,8 @@
 /*
  * The contract's tables. Nothing here computes: this page is to be read beside api.h.
  *
- * Bounds are those of Kubernetes where it has one (names, UIDs, 64 bytes of an attribute's value,
+ * Bounds are those of Kubernetes where it has one (names, UIDs, 64 bytes of an attribute's
+ * value,
  * 32 results of a claim), the kernel's for interfaces, and otherwise what keeps a message well
  * under the RPC's 16 MiB.
  */
@@ -13,7 +14,7 @@
 
 #include "common/check.h"
 
-#define MAX_DEVICES     4096  /* of one manager: 64 slices of 64 */
+#define MAX_DEVICES     4096 /* of one manager: 64 slices of 64 */
 #define MAX_ALLOCATIONS 16384
 #define MAX_RESULTS     32  /* allocation results of a claim (resource.k8s.io/v1) */
 #define MAX_POD_DEVICES 256 /* of one pod, over all its claims */
@@ -34,7 +35,7 @@
 
 #define FIELDS_OF(name) static const struct rec_field name[] =
 
-/* --- devices ----------------------------------------------------------------------------------- */
+/* --- devices ------------------------------------------------------------------------------ */
 
 static const char *const manager_names[MANAGER_TYPE_MAX] = {
 	[MANAGER_DUMMY] = "dummy",
@@ -62,17 +63,19 @@ FIELDS_OF(device_config_fields){
 	REC_INT(struct device_config, vlan, "vlan", REC_OPTIONAL, 0, 4094,
 		"802.1Q VLAN of an SR-IOV virtual function; 0: untagged"),
 	REC_STRMAP(struct device_config, sysctl_ipv4, "interfaceSysctlIPv4", REC_OPTIONAL,
-		MAX_SYSCTLS, check_sysctl_leaf, "leaf -> value below net.ipv4.conf.<interface>"),
+		MAX_SYSCTLS, check_sysctl_leaf,
+		"leaf -> value below net.ipv4.conf.<interface>"),
 	REC_STRMAP(struct device_config, sysctl_ipv6, "interfaceSysctlIPv6", REC_OPTIONAL,
-		MAX_SYSCTLS, check_sysctl_leaf, "leaf -> value below net.ipv6.conf.<interface>"),
+		MAX_SYSCTLS, check_sysctl_leaf,
+		"leaf -> value below net.ipv6.conf.<interface>"),
 };
 
 static int check_sysctl_values(const struct strmap *m, const char *family, struct err *err)
 {
 	for (size_t i = 0; i < m->n; i++)
 		if (!*m->v[i].value)
-			return err_set(err, ERR_INVALID, "%s.%s: value must not be empty", family,
-				m->v[i].key);
+			return err_set(err, ERR_INVALID, "%s.%s: value must not be empty",
+				family, m->v[i].key);
 	return 0;
 }
 
@@ -91,7 +94,8 @@ REC_DESC(rec_device_config, struct device_config, "device configuration", device
 FIELDS_OF(device_fields){
 	REC_STR(struct device, name, "name", REC_REQUIRED, MAX_LABEL, check_dns_label,
 		"name in the ResourceSlice"),
-	REC_STR(struct device, if_name, "ifName", REC_OPTIONAL, MAX_IF_NAME, check_kernel_if_name,
+	REC_STR(struct device, if_name, "ifName", REC_OPTIONAL, MAX_IF_NAME,
+		check_kernel_if_name,
 		"interface name in the pod unless the claim asks for one"),
 	REC_STR(struct device, kernel_if_name, "kernelIfName", REC_OPTIONAL, MAX_IF_NAME,
 		check_kernel_if_name, "interface name on the host; unset: it has no netdev"),
@@ -121,13 +125,13 @@ FIELDS_OF(device_alloc_fields){
 REC_DESC(rec_device_alloc, struct device_alloc, "allocation", device_alloc_fields, NULL,
 	"one allocation as a manager sees it");
 
-/* --- rows ---------------------------------------------------------------------------------------- */
+/* --- rows --------------------------------------------------------------------------------- */
 
-#define DEVICE_ROW_SEED                                                                         \
-	REC_STR(struct device_row, name, "Name", REC_REQUIRED, MAX_LABEL, NULL,                 \
-		"primary key; name in the ResourceSlice"),                                      \
-		REC_STR(struct device_row, manager, "Manager", REC_REQUIRED, MAX_WORD, NULL,    \
-			"type of its manager"),                                                 \
+#define DEVICE_ROW_SEED                                                                        \
+	REC_STR(struct device_row, name, "Name", REC_REQUIRED, MAX_LABEL, NULL,                \
+		"primary key; name in the ResourceSlice"),                                     \
+		REC_STR(struct device_row, manager, "Manager", REC_REQUIRED, MAX_WORD, NULL,   \
+			"type of its manager"),                                                \
 		REC_OBJECT(struct device_row, dev, "Dev", REC_ALWAYS, "the manager's state")
 
 FIELDS_OF(device_row_statedb_fields){DEVICE_ROW_SEED};
@@ -140,36 +144,36 @@ FIELDS_OF(device_row_fields){
 	REC_STR(struct device_row, note, "Note", REC_OPTIONAL, MAX_TEXT, NULL,
 		"why it is not published"),
 };
-REC_DESC(rec_device_row_statedb, struct device_row, "device row", device_row_statedb_fields, NULL,
-	"networkdriver-dra-devices, the seed's columns");
+REC_DESC(rec_device_row_statedb, struct device_row, "device row", device_row_statedb_fields,
+	NULL, "networkdriver-dra-devices, the seed's columns");
 REC_DESC(rec_device_row, struct device_row, "device row", device_row_fields, NULL,
 	"networkdriver-dra-devices");
 
-#define ALLOC_ROW_SEED                                                                          \
-	REC_STR(struct alloc_row, device_name, "DeviceName", REC_REQUIRED, MAX_LABEL, NULL,     \
-		"device; part of the key"),                                                     \
-		REC_STR(struct alloc_row, manager, "Manager", REC_REQUIRED, MAX_WORD, NULL,     \
-			"type of its manager"),                                                 \
-		REC_OBJECT(struct alloc_row, prepared_device, "PreparedDevice", REC_ALWAYS,     \
-			"the manager's state of the prepared device"),                          \
-		REC_STR(struct alloc_row, logical_pool, "LogicalPool", REC_ALWAYS, MAX_POOL,    \
-			NULL, "configured pool at prepare time; part of the key"),              \
-		REC_STR(struct alloc_row, pod_uid, "PodUID", REC_ALWAYS, MAX_UID, NULL,         \
-			"pod that the claim is reserved for"),                                  \
-		REC_STR(struct alloc_row, claim_uid, "ClaimUID", REC_ALWAYS, MAX_UID, NULL,     \
-			"ResourceClaim"),                                                       \
-		REC_SUB(struct alloc_row, config, "Config", REC_ALWAYS, struct device_config, \
-			&rec_device_config, "what the claim asks for"),                         \
-		REC_STR(struct alloc_row, share_id, "ShareID", REC_ALWAYS, MAX_UID, NULL,       \
-			"share, empty if dedicated; part of the key"),                          \
-		REC_STRMAP(struct alloc_row, consumed_capacity, "ConsumedCapacity", REC_ALWAYS, \
-			MAX_RESULTS, NULL, "capacity of the share")
+#define ALLOC_ROW_SEED                                                                         \
+	REC_STR(struct alloc_row, device_name, "DeviceName", REC_REQUIRED, MAX_LABEL, NULL,    \
+		"device; part of the key"),                                                    \
+		REC_STR(struct alloc_row, manager, "Manager", REC_REQUIRED, MAX_WORD, NULL,    \
+			"type of its manager"),                                                \
+		REC_OBJECT(struct alloc_row, prepared_device, "PreparedDevice", REC_ALWAYS,    \
+			"the manager's state of the prepared device"),                         \
+		REC_STR(struct alloc_row, logical_pool, "LogicalPool", REC_ALWAYS, MAX_POOL,   \
+			NULL, "configured pool at prepare time; part of the key"),             \
+		REC_STR(struct alloc_row, pod_uid, "PodUID", REC_ALWAYS, MAX_UID, NULL,        \
+			"pod that the claim is reserved for"),                                 \
+		REC_STR(struct alloc_row, claim_uid, "ClaimUID", REC_ALWAYS, MAX_UID, NULL,    \
+			"ResourceClaim"),                                                      \
+		REC_SUB(struct alloc_row, config, "Config", REC_ALWAYS, struct device_config,  \
+			&rec_device_config, "what the claim asks for"),                        \
+		REC_STR(struct alloc_row, share_id, "ShareID", REC_ALWAYS, MAX_UID, NULL,      \
+			"share, empty if dedicated; part of the key"),                         \
+		REC_STRMAP(struct alloc_row, consumed_capacity, "ConsumedCapacity",            \
+			REC_ALWAYS, MAX_RESULTS, NULL, "capacity of the share")
 
 FIELDS_OF(alloc_row_statedb_fields){ALLOC_ROW_SEED};
 FIELDS_OF(alloc_row_fields){
 	ALLOC_ROW_SEED,
-	REC_STR(struct alloc_row, claim_namespace, "ClaimNamespace", REC_OPTIONAL, MAX_SUBDOMAIN,
-		NULL, "of the ResourceClaim"),
+	REC_STR(struct alloc_row, claim_namespace, "ClaimNamespace", REC_OPTIONAL,
+		MAX_SUBDOMAIN, NULL, "of the ResourceClaim"),
 	REC_STR(struct alloc_row, claim_name, "ClaimName", REC_OPTIONAL, MAX_SUBDOMAIN, NULL,
 		"of the ResourceClaim"),
 	REC_STR(struct alloc_row, request, "Request", REC_OPTIONAL, MAX_REQUEST, NULL,
@@ -182,15 +186,15 @@ FIELDS_OF(alloc_row_fields){
 		"its name in that sandbox"),
 	REC_STR(struct alloc_row, problem, "Problem", REC_OPTIONAL, MAX_ERROR, NULL,
 		"last failure of attach, detach or free"),
-	REC_SUB(struct alloc_row, prepared, "Prepared", REC_OPTIONAL, struct device, &rec_device,
-		"as the manager returned it"),
+	REC_SUB(struct alloc_row, prepared, "Prepared", REC_OPTIONAL, struct device,
+		&rec_device, "as the manager returned it"),
 };
-REC_DESC(rec_alloc_row_statedb, struct alloc_row, "allocation row", alloc_row_statedb_fields, NULL,
-	"networkdriver-dra-allocations, the seed's columns");
+REC_DESC(rec_alloc_row_statedb, struct alloc_row, "allocation row", alloc_row_statedb_fields,
+	NULL, "networkdriver-dra-allocations, the seed's columns");
 REC_DESC(rec_alloc_row, struct alloc_row, "allocation row", alloc_row_fields, NULL,
 	"networkdriver-dra-allocations");
 
-/* --- requests and results -------------------------------------------------------------------- */
+/* --- requests and results ----------------------------------------------------------------- */
 
 const struct rec_desc rec_empty = {
 	.name = "nothing",
@@ -215,8 +219,8 @@ static REC_DESC(rec_manager_hello_result, struct manager_hello_result, "hello re
 	manager_hello_result_fields, NULL, "what a manager works from");
 
 FIELDS_OF(device_list_fields){
-	REC_RECS(struct device_list, devices, "devices", REC_OPTIONAL, MAX_DEVICES, struct device,
-		&rec_device, "the complete inventory"),
+	REC_RECS(struct device_list, devices, "devices", REC_OPTIONAL, MAX_DEVICES,
+		struct device, &rec_device, "the complete inventory"),
 };
 const struct rec_desc rec_device_list = {
 	.name = "inventory",
@@ -246,19 +250,19 @@ FIELDS_OF(restore_result_fields){
 	REC_RECS(struct restore_result, verdicts, "verdicts", REC_OPTIONAL, MAX_ALLOCATIONS,
 		struct restore_verdict, &rec_restore_verdict, "one each, in order"),
 };
-static REC_DESC(rec_restore_result, struct restore_result, "verdicts", restore_result_fields, NULL,
-	"answer to a restore");
+static REC_DESC(rec_restore_result, struct restore_result, "verdicts", restore_result_fields,
+	NULL, "answer to a restore");
 
 FIELDS_OF(device_result_fields){
-	REC_SUB(struct device_result, device, "device", REC_REQUIRED, struct device, &rec_device,
-		"prepared"),
+	REC_SUB(struct device_result, device, "device", REC_REQUIRED, struct device,
+		&rec_device, "prepared"),
 };
-static REC_DESC(rec_device_result, struct device_result, "prepared device", device_result_fields,
-	NULL, "answer to setup and recover");
+static REC_DESC(rec_device_result, struct device_result, "prepared device",
+	device_result_fields, NULL, "answer to setup and recover");
 
 FIELDS_OF(name_list_fields){
-	REC_STRLIST(struct name_list, names, "names", REC_REQUIRED, MAX_POD_DEVICES, check_if_name,
-		"interface names about to be used"),
+	REC_STRLIST(struct name_list, names, "names", REC_REQUIRED, MAX_POD_DEVICES,
+		check_kernel_if_name, "interface names about to be used"),
 	REC_STRLIST(struct name_list, claim_uids, "claimUIDs", REC_OPTIONAL, MAX_POD_DEVICES,
 		check_uid, "claims whose marked links do not count"),
 };
@@ -268,13 +272,14 @@ static REC_DESC(rec_name_list, struct name_list, "names", name_list_fields, NULL
 FIELDS_OF(device_attach_fields){
 	REC_SUB(struct device_attach, allocation, "allocation", REC_REQUIRED,
 		struct device_alloc, &rec_device_alloc, "what is attached"),
-	REC_STR(struct device_attach, if_name, "ifName", REC_REQUIRED, 0, check_if_name,
+	/* what the claim asks for was checked as such; without a wish it is the device's own */
+	REC_STR(struct device_attach, if_name, "ifName", REC_REQUIRED, 0, check_kernel_if_name,
 		"its name in the pod"),
-	REC_STR(struct device_attach, sandbox_id, "sandboxID", REC_REQUIRED, 0, check_sandbox_id,
-		"the pod's sandbox"),
+	REC_STR(struct device_attach, sandbox_id, "sandboxID", REC_REQUIRED, 0,
+		check_sandbox_id, "the pod's sandbox"),
 };
-static REC_DESC(rec_device_attach, struct device_attach, "attachment", device_attach_fields, NULL,
-	"a device and a sandbox");
+static REC_DESC(rec_device_attach, struct device_attach, "attachment", device_attach_fields,
+	NULL, "a device and a sandbox");
 
 FIELDS_OF(device_attach_result_fields){
 	REC_STR(struct device_attach_result, if_name, "ifName", REC_REQUIRED, MAX_IF_NAME,
@@ -294,7 +299,8 @@ static REC_DESC(rec_device_audit, struct device_audit, "audit", device_audit_fie
 
 FIELDS_OF(device_audit_result_fields){
 	REC_RECS(struct device_audit_result, leftovers, "leftovers", REC_OPTIONAL, MAX_DEVICES,
-		struct device_alloc, &rec_device_alloc, "what was found: device.free undoes it"),
+		struct device_alloc, &rec_device_alloc,
+		"what was found: device.free undoes it"),
 };
 static REC_DESC(rec_device_audit_result, struct device_audit_result, "leftovers",
 	device_audit_result_fields, NULL, "answer to an audit");
@@ -303,8 +309,8 @@ static int check_protocol(const char *text, struct err *err)
 {
 	if (strcmp(text, "route") == 0 || strcmp(text, "generic") == 0)
 		return 0;
-	return err_set(err, ERR_INVALID, "\"%s\" is not a protocol; these are: route, generic",
-		text);
+	return err_set(
+		err, ERR_INVALID, "\"%s\" is not a protocol; these are: route, generic", text);
 }
 
 static int check_family(const char *text, struct err *err)
@@ -315,8 +321,8 @@ static int check_family(const char *text, struct err *err)
 }
 
 FIELDS_OF(netns_socket_fields){
-	REC_STR(struct netns_socket, protocol, "protocol", REC_REQUIRED, MAX_WORD, check_protocol,
-		"route or generic netlink"),
+	REC_STR(struct netns_socket, protocol, "protocol", REC_REQUIRED, MAX_WORD,
+		check_protocol, "route or generic netlink"),
 };
 static REC_DESC(rec_netns_socket, struct netns_socket, "socket", netns_socket_fields, NULL,
 	"which netlink socket to open");
@@ -328,11 +334,11 @@ FIELDS_OF(sysctl_setting_fields){
 		"below conf.<interface>"),
 	REC_STR(struct sysctl_setting, value, "value", REC_REQUIRED, 0, NULL, "to be written"),
 };
-static REC_DESC(rec_sysctl_setting, struct sysctl_setting, "setting", sysctl_setting_fields, NULL,
-	"one sysctl of an interface");
+static REC_DESC(rec_sysctl_setting, struct sysctl_setting, "setting", sysctl_setting_fields,
+	NULL, "one sysctl of an interface");
 
 FIELDS_OF(netns_sysctl_fields){
-	REC_STR(struct netns_sysctl, if_name, "ifName", REC_REQUIRED, 0, check_if_name,
+	REC_STR(struct netns_sysctl, if_name, "ifName", REC_REQUIRED, 0, check_kernel_if_name,
 		"interface in the namespace"),
 	REC_RECS(struct netns_sysctl, settings, "settings", REC_REQUIRED, 2 * MAX_SYSCTLS,
 		struct sysctl_setting, &rec_sysctl_setting, "applied in this order"),
@@ -346,16 +352,16 @@ FIELDS_OF(front_hello_fields){
 	REC_STR(struct front_hello, version, "version", REC_REQUIRED, MAX_WORD, NULL,
 		"of the program"),
 };
-static REC_DESC(rec_front_hello, struct front_hello, "hello", front_hello_fields, NULL,
-	"who connects");
+static REC_DESC(
+	rec_front_hello, struct front_hello, "hello", front_hello_fields, NULL, "who connects");
 
 FIELDS_OF(front_hello_result_fields){
 	REC_STR(struct front_hello_result, driver_name, "driverName", REC_REQUIRED, MAX_LABEL,
 		check_driver_name, "DRA driver and NRI plugin"),
 	REC_STR(struct front_hello_result, node_name, "nodeName", REC_REQUIRED, MAX_SUBDOMAIN,
 		check_dns_subdomain, "this node"),
-	REC_INT(struct front_hello_result, retry_interval_ms, "retryIntervalMs", REC_REQUIRED, 1,
-		MAX_ANY_INT, "between registration attempts"),
+	REC_INT(struct front_hello_result, retry_interval_ms, "retryIntervalMs", REC_REQUIRED,
+		1, MAX_ANY_INT, "between registration attempts"),
 	REC_INT(struct front_hello_result, registration_timeout_ms, "registrationTimeoutMs",
 		REC_REQUIRED, 1, MAX_ANY_INT, "for one attempt"),
 	REC_INT(struct front_hello_result, max_attempts, "maxAttempts", REC_REQUIRED, 1,
@@ -375,23 +381,23 @@ static REC_DESC(rec_front_state, struct front_state, "state", front_state_fields
 	"how the front fares");
 
 FIELDS_OF(claim_ref_fields){
-	REC_STR(struct claim_ref, namespace, "namespace", REC_REQUIRED, MAX_LABEL, check_dns_label,
-		"of the ResourceClaim"),
-	REC_STR(struct claim_ref, name, "name", REC_REQUIRED, MAX_SUBDOMAIN, check_dns_subdomain,
-		"of the ResourceClaim"),
+	REC_STR(struct claim_ref, namespace, "namespace", REC_REQUIRED, MAX_LABEL,
+		check_dns_label, "of the ResourceClaim"),
+	REC_STR(struct claim_ref, name, "name", REC_REQUIRED, MAX_SUBDOMAIN,
+		check_dns_subdomain, "of the ResourceClaim"),
 	REC_STR(struct claim_ref, uid, "uid", REC_REQUIRED, MAX_UID, check_uid,
 		"of the ResourceClaim: decides when they differ"),
 };
-static REC_DESC(rec_claim_ref, struct claim_ref, "claim", claim_ref_fields, NULL,
-	"a ResourceClaim");
+static REC_DESC(
+	rec_claim_ref, struct claim_ref, "claim", claim_ref_fields, NULL, "a ResourceClaim");
 
 FIELDS_OF(prepared_device_fields){
 	REC_STR(struct prepared_device, request, "request", REC_REQUIRED, MAX_REQUEST,
 		check_request_ref, "with its subrequest"),
 	REC_STR(struct prepared_device, pool, "pool", REC_REQUIRED, MAX_DRA_POOL, NULL,
 		"DRA pool: the node"),
-	REC_STR(struct prepared_device, device, "device", REC_REQUIRED, MAX_LABEL, check_dns_label,
-		"name in the ResourceSlice"),
+	REC_STR(struct prepared_device, device, "device", REC_REQUIRED, MAX_LABEL,
+		check_dns_label, "name in the ResourceSlice"),
 	REC_STR(struct prepared_device, share_id, "shareID", REC_OPTIONAL, MAX_UID, check_uid,
 		"share; unset: dedicated"),
 	REC_STR(struct prepared_device, if_name, "ifName", REC_OPTIONAL, MAX_IF_NAME, NULL,
@@ -406,8 +412,7 @@ FIELDS_OF(claim_prepare_result_fields){
 	REC_STR(struct claim_prepare_result, pod_claim_name, "podClaimName", REC_OPTIONAL,
 		MAX_SUBDOMAIN, check_dns_label, "set when a template made the claim"),
 	REC_RECS(struct claim_prepare_result, devices, "devices", REC_OPTIONAL, MAX_RESULTS,
-		struct prepared_device, &rec_prepared_device,
-		"in the order of the allocation"),
+		struct prepared_device, &rec_prepared_device, "in the order of the allocation"),
 };
 static REC_DESC(rec_claim_prepare_result, struct claim_prepare_result, "prepared claim",
 	claim_prepare_result_fields, NULL, "what the kubelet and the workload are told");
@@ -419,8 +424,8 @@ FIELDS_OF(pod_attach_fields){
 		"keeps the attachment"),
 	REC_STR(struct pod_attach, pod_name, "podName", REC_OPTIONAL, MAX_SUBDOMAIN, NULL,
 		"for messages"),
-	REC_STR(struct pod_attach, pod_namespace, "podNamespace", REC_OPTIONAL, MAX_SUBDOMAIN, NULL,
-		"for messages"),
+	REC_STR(struct pod_attach, pod_namespace, "podNamespace", REC_OPTIONAL, MAX_SUBDOMAIN,
+		NULL, "for messages"),
 };
 static REC_DESC(rec_pod_attach, struct pod_attach, "pod", pod_attach_fields, NULL,
 	"a sandbox that starts");
@@ -461,22 +466,22 @@ FIELDS_OF(pod_sync_fields){
 	REC_RECS(struct pod_sync, pods, "pods", REC_OPTIONAL, MAX_PODS, struct pod_ref,
 		&rec_pod_ref, "every live sandbox with a network namespace of its own"),
 };
-static REC_DESC(rec_pod_sync, struct pod_sync, "pods", pod_sync_fields, NULL,
-	"what the runtime has");
+static REC_DESC(
+	rec_pod_sync, struct pod_sync, "pods", pod_sync_fields, NULL, "what the runtime has");
 
 FIELDS_OF(pod_sync_result_fields){
 	REC_STRLIST(struct pod_sync_result, sandbox_ids, "sandboxIDs", REC_OPTIONAL, MAX_PODS,
 		check_sandbox_id, "to be attached now"),
 };
-static REC_DESC(rec_pod_sync_result, struct pod_sync_result, "pods wanted", pod_sync_result_fields,
-	NULL, "those that have allocations");
+static REC_DESC(rec_pod_sync_result, struct pod_sync_result, "pods wanted",
+	pod_sync_result_fields, NULL, "those that have allocations");
 
 FIELDS_OF(table_list_fields){
 	REC_STR(struct table_list, table, "table", REC_OPTIONAL, MAX_LABEL, NULL,
 		"one table; unset: both"),
 };
-static REC_DESC(rec_table_list, struct table_list, "tables", table_list_fields, NULL,
-	"which tables");
+static REC_DESC(
+	rec_table_list, struct table_list, "tables", table_list_fields, NULL, "which tables");
 
 FIELDS_OF(table_list_result_fields){
 	REC_INT(struct table_list_result, revision, "revision", REC_REQUIRED, 0, MAX_ANY_INT,
@@ -488,11 +493,12 @@ FIELDS_OF(table_list_result_fields){
 	REC_RECS(struct table_list_result, allocations, "allocations", REC_ALWAYS, 0,
 		struct alloc_row, &rec_alloc_row, "rows in the order of their keys"),
 };
-static REC_DESC(rec_table_list_result, struct table_list_result, "rows", table_list_result_fields,
-	NULL, "rows of the tables");
+static REC_DESC(rec_table_list_result, struct table_list_result, "rows",
+	table_list_result_fields, NULL, "rows of the tables");
 
 FIELDS_OF(table_event_fields){
-	REC_STR(struct table_event, table, "table", REC_REQUIRED, MAX_LABEL, NULL, "which table"),
+	REC_STR(struct table_event, table, "table", REC_REQUIRED, MAX_LABEL, NULL,
+		"which table"),
 	REC_INT(struct table_event, revision, "revision", REC_REQUIRED, 0, MAX_ANY_INT,
 		"after the change"),
 	REC_STR(struct table_event, op, "op", REC_REQUIRED, MAX_WORD, NULL,
@@ -506,7 +512,8 @@ static REC_DESC(rec_table_event, struct table_event, "event", table_event_fields
 	"one change of a table");
 
 FIELDS_OF(status_peer_fields){
-	REC_STR(struct status_peer, role, "role", REC_REQUIRED, MAX_LABEL, NULL, "which process"),
+	REC_STR(struct status_peer, role, "role", REC_REQUIRED, MAX_LABEL, NULL,
+		"which process"),
 	REC_STR(struct status_peer, state, "state", REC_REQUIRED, MAX_WORD, NULL, "one word"),
 	REC_STR(struct status_peer, detail, "detail", REC_OPTIONAL, MAX_TEXT, NULL,
 		"what is known"),
@@ -521,18 +528,20 @@ static REC_DESC(rec_status_peer, struct status_peer, "peer", status_peer_fields,
 	"a process around statd");
 
 FIELDS_OF(status_result_fields){
-	REC_STR(struct status_result, version, "version", REC_REQUIRED, MAX_WORD, NULL, "of statd"),
+	REC_STR(struct status_result, version, "version", REC_REQUIRED, MAX_WORD, NULL,
+		"of statd"),
 	REC_STR(struct status_result, node_name, "nodeName", REC_REQUIRED, MAX_SUBDOMAIN, NULL,
 		"this node"),
-	REC_STR(struct status_result, driver_name, "driverName", REC_REQUIRED, MAX_SUBDOMAIN, NULL,
-		"DRA driver"),
+	REC_STR(struct status_result, driver_name, "driverName", REC_REQUIRED, MAX_SUBDOMAIN,
+		NULL, "DRA driver"),
 	REC_STR(struct status_result, config, "config", REC_REQUIRED, 0, NULL,
 		"where the configuration is from"),
 	REC_STR(struct status_result, store, "store", REC_REQUIRED, 0, NULL,
 		"where the claims are from"),
 	REC_INT(struct status_result, started_ms, "startedMs", REC_REQUIRED, 0, MAX_ANY_INT,
 		"wall clock, milliseconds since 1970"),
-	REC_BOOL(struct status_result, ready, "ready", REC_REQUIRED, "both tables are initialised"),
+	REC_BOOL(struct status_result, ready, "ready", REC_REQUIRED,
+		"both tables are initialised"),
 	REC_STRLIST(struct status_result, missing, "missing", REC_ALWAYS, 0, NULL,
 		"what keeps it from being ready"),
 	REC_INT(struct status_result, devices, "devices", REC_REQUIRED, 0, MAX_ANY_INT, "rows"),
@@ -567,11 +576,11 @@ FIELDS_OF(pools_result_fields){
 static REC_DESC(rec_pools_result, struct pools_result, "pools", pools_result_fields, NULL,
 	"the configured pools");
 
-/* --- methods ---------------------------------------------------------------------------------- */
+/* --- methods ------------------------------------------------------------------------------ */
 
-/* Deadlines: a manager's call may wait for a busy kernel (making links, moving them), so seconds;
- * what the runtime waits for must fit its 2 s (the NRI default), so those are shorter; the kubelet
- * gives 45 s to a whole prepare. */
+/* Deadlines: a manager's call may wait for a busy kernel (making links, moving them), so
+ * seconds; what the runtime waits for must fit its 2 s (the NRI default), so those are shorter;
+ * the kubelet gives 45 s to a whole prepare. */
 static const struct api_method_info methods[API_METHOD_MAX] = {
 	[API_MANAGER_HELLO] = {"manager.hello", "manager", "statd", &rec_manager_hello,
 		&rec_manager_hello_result, 10000, 0, 0, true,
@@ -584,42 +593,46 @@ static const struct api_method_info methods[API_METHOD_MAX] = {
 	[API_DEVICE_SETUP] = {"device.setup", "statd", "manager", &rec_device_alloc,
 		&rec_device_result, 10000, 0, 0, true, "prepare a device for an allocation"},
 	[API_DEVICE_RECOVER] = {"device.recover", "statd", "manager", &rec_device_alloc,
-		&rec_device_result, 1500, 0, 0, true, "make a prepared device again that is gone"},
+		&rec_device_result, 1500, 0, 0, true,
+		"make a prepared device again that is gone"},
 	[API_DEVICE_FREE] = {"device.free", "statd", "manager", &rec_device_alloc, &rec_empty,
 		10000, 0, 0, true, "undo a setup"},
-	[API_DEVICE_CHECK] = {"device.check", "statd", "manager", &rec_name_list, &rec_empty, 1500,
-		1, 0, true,
-		"conflict if a name is taken in the namespace of the rtnetlink socket handed over"},
+	[API_DEVICE_CHECK] = {"device.check", "statd", "manager", &rec_name_list, &rec_empty,
+		1500, 1, 0, true,
+		"conflict if a name is taken in the namespace of the rtnetlink socket handed "
+		"over"},
 	[API_DEVICE_ATTACH] = {"device.attach", "statd", "manager", &rec_device_attach,
 		&rec_device_attach_result, 1500, 2, 0, true,
 		"move into the namespace handed over, with an rtnetlink socket inside it"},
-	[API_DEVICE_DETACH] = {"device.detach", "statd", "manager", &rec_device_attach, &rec_empty,
-		1500, 2, 0, true, "take back as it was found"},
+	[API_DEVICE_DETACH] = {"device.detach", "statd", "manager", &rec_device_attach,
+		&rec_empty, 1500, 2, 0, true, "take back as it was found"},
 	[API_DEVICE_AUDIT] = {"device.audit", "statd", "manager", &rec_device_audit,
 		&rec_device_audit_result, 30000, 0, 0, true,
 		"what in the kernel is ours and belongs to no claim of the list"},
 	[API_NETNS_SOCKET] = {"netns.socket", "statd", "netnsd", &rec_netns_socket, &rec_empty,
 		1500, 1, 1, true, "a netlink socket opened inside the namespace handed over"},
-	[API_NETNS_SYSCTL] = {"netns.sysctl", "statd", "netnsd", &rec_netns_sysctl, &rec_empty, 1500,
-		1, 0, true, "write sysctls of an interface in the namespace handed over"},
+	[API_NETNS_SYSCTL] = {"netns.sysctl", "statd", "netnsd", &rec_netns_sysctl, &rec_empty,
+		1500, 1, 0, true, "write sysctls of an interface in the namespace handed over"},
 	[API_FRONT_HELLO] = {"front.hello", "front", "statd", &rec_front_hello,
 		&rec_front_hello_result, 10000, 0, 0, true,
 		"who connects; answered with its settings"},
-	[API_FRONT_STATE] = {"front.state", "front", "statd", &rec_front_state, NULL, 0, 0, 0, true,
-		"how its registration stands"},
+	[API_FRONT_STATE] = {"front.state", "front", "statd", &rec_front_state, NULL, 0, 0, 0,
+		true, "how its registration stands"},
 	[API_CLAIM_PREPARE] = {"claim.prepare", "draplugind", "statd", &rec_claim_ref,
-		&rec_claim_prepare_result, 40000, 0, 0, true, "NodePrepareResources of one claim"},
+		&rec_claim_prepare_result, 40000, 0, 0, true,
+		"NodePrepareResources of one claim"},
 	[API_CLAIM_UNPREPARE] = {"claim.unprepare", "draplugind", "statd", &rec_claim_ref,
 		&rec_empty, 40000, 0, 0, true, "NodeUnprepareResources of one claim"},
 	[API_POD_ATTACH] = {"pod.attach", "nrihookd", "statd", &rec_pod_attach,
 		&rec_pod_attach_result, 1800, 1, 0, true,
 		"hand over the pod's devices into the namespace handed over"},
-	[API_POD_DETACH] = {"pod.detach", "nrihookd", "statd", &rec_pod_detach, &rec_empty, 1800, 0,
-		0, true, "take back what this sandbox holds"},
+	[API_POD_DETACH] = {"pod.detach", "nrihookd", "statd", &rec_pod_detach, &rec_empty,
+		1800, 0, 0, true, "take back what this sandbox holds"},
 	[API_POD_SYNC] = {"pod.sync", "nrihookd", "statd", &rec_pod_sync, &rec_pod_sync_result,
 		10000, 0, 0, true, "what the runtime has; answered with what it lacks"},
-	[API_POD_CHECK] = {"pod.check", "nrihookd", "statd", &rec_pod_ref, &rec_pod_check_result,
-		1000, 0, 0, true, "how many devices the pod is to have in this sandbox, and has"},
+	[API_POD_CHECK] = {"pod.check", "nrihookd", "statd", &rec_pod_ref,
+		&rec_pod_check_result, 1000, 0, 0, true,
+		"how many devices the pod is to have in this sandbox, and has"},
 	[API_FRONT_READY] = {"front.ready", "statd", "front", &rec_empty, NULL, 0, 0, 0, true,
 		"both tables are initialised: register now"},
 	[API_TABLE_LIST] = {"table.list", "anyone", "statd", &rec_table_list,
@@ -627,10 +640,10 @@ static const struct api_method_info methods[API_METHOD_MAX] = {
 	[API_TABLE_WATCH] = {"table.watch", "anyone", "statd", &rec_table_list,
 		&rec_table_list_result, 10000, 0, 0, true,
 		"as table.list, and table.event from now on"},
-	[API_STATUS] = {"status", "anyone", "statd", &rec_empty, &rec_status_result, 10000, 0, 0,
-		true, "who is connected, what is missing, since when"},
-	[API_POOLS] = {"pools", "anyone", "statd", &rec_empty, &rec_pools_result, 10000, 0, 0, true,
-		"configured pools and their devices"},
+	[API_STATUS] = {"status", "anyone", "statd", &rec_empty, &rec_status_result, 10000, 0,
+		0, true, "who is connected, what is missing, since when"},
+	[API_POOLS] = {"pools", "anyone", "statd", &rec_empty, &rec_pools_result, 10000, 0, 0,
+		true, "configured pools and their devices"},
 	[API_TABLE_EVENT] = {"table.event", "statd", "watcher", &rec_table_event, NULL, 0, 0, 0,
 		true, "one change of a table"},
 };

@@ -4,13 +4,13 @@
 /*
  * The contract between the daemons: every record and every method, declared once.
  *
- * Both ends of every socket compile this table. From it come encoders, decoders, bounds, deadlines
- * and the list of methods in the documentation (`statctl --methods`).
+ * Both ends of every socket compile this table. From it come encoders, decoders, bounds,
+ * deadlines and the list of methods in the documentation (`statctl --methods`).
  */
 
 #include "common/rec.h"
 
-/* --- kinds of devices ----------------------------------------------------------------------- */
+/* --- kinds of devices --------------------------------------------------------------------- */
 
 enum manager_type {
 	MANAGER_DUMMY,
@@ -25,7 +25,7 @@ const char *manager_type_name(enum manager_type type);
 /* Case-insensitively; MANAGER_INVALID if unknown. */
 enum manager_type manager_type_parse(const char *name);
 
-/* --- records of devices --------------------------------------------------------------------- */
+/* --- records of devices ------------------------------------------------------------------- */
 
 /* The opaque parameters of a claim (seed, "Device configuration options"). */
 struct device_config {
@@ -37,12 +37,12 @@ extern const struct rec_desc rec_device_config;
 
 /* A device as its manager tells it: in the inventory, or prepared for one allocation. */
 struct device {
-	char *name;         /* in the ResourceSlice: a DNS label */
-	char *if_name;      /* name in the pod when the claim asks for none */
+	char *name;           /* in the ResourceSlice: a DNS label */
+	char *if_name;        /* name in the pod when the claim asks for none */
 	char *kernel_if_name; /* NULL: no netdev (bound to vfio-pci) */
-	json_t *state;      /* the manager's own; statd stores and shows it, never reads it */
+	json_t *state;        /* the manager's own; statd stores and shows it, never reads it */
 	json_t *attributes; /* name -> {"string": …} or {"int": …}, {"bool": …}, {"version": …} */
-	json_t *capacity;   /* name -> {"value": …, "requestPolicy": …} */
+	json_t *capacity; /* name -> {"value": …, "requestPolicy": …} */
 	struct rec_bool allow_multiple;
 };
 extern const struct rec_desc rec_device;
@@ -57,7 +57,7 @@ struct device_alloc {
 };
 extern const struct rec_desc rec_device_alloc;
 
-/* --- rows of statd's tables ------------------------------------------------------------------- */
+/* --- rows of statd's tables --------------------------------------------------------------- */
 
 #define TABLE_DEVICES     "networkdriver-dra-devices"
 #define TABLE_ALLOCATIONS "networkdriver-dra-allocations"
@@ -88,17 +88,17 @@ struct alloc_row {
 	struct strmap consumed_capacity;
 	/* beyond the seed's columns */
 	char *claim_namespace, *claim_name;
-	char *request;    /* full reference */
-	char *dra_pool;   /* result.pool: the node */
-	char *sandbox_id; /* set while attached */
+	char *request;     /* full reference */
+	char *dra_pool;    /* result.pool: the node */
+	char *sandbox_id;  /* set while attached */
 	char *pod_if_name; /* its name in that sandbox */
-	char *problem;    /* last failure of attach, detach or free */
+	char *problem;     /* last failure of attach, detach or free */
 	struct device *prepared;
 };
 extern const struct rec_desc rec_alloc_row;
 extern const struct rec_desc rec_alloc_row_statedb;
 
-/* --- requests and results ------------------------------------------------------------------- */
+/* --- requests and results ----------------------------------------------------------------- */
 
 struct empty {
 	char unused;
@@ -195,7 +195,8 @@ struct prepared_device {
 };
 struct claim_prepare_result {
 	char *pod_claim_name; /* set for claims made from a template */
-	struct REC_LIST(struct prepared_device) devices; /* in the order of the allocation results */
+	struct REC_LIST(
+		struct prepared_device) devices; /* in the order of the allocation results */
 };
 
 struct pod_attach {
@@ -215,7 +216,8 @@ struct pod_ref {
 	char *pod_uid, *sandbox_id;
 };
 struct pod_sync {
-	struct REC_LIST(struct pod_ref) pods; /* every live sandbox with a network namespace of its own */
+	struct REC_LIST(struct pod_ref)
+		pods; /* every live sandbox with a network namespace of its own */
 };
 struct pod_sync_result {
 	struct strlist sandbox_ids; /* of those that have allocations: attach these now */
@@ -239,7 +241,7 @@ struct table_event {
 };
 
 struct status_peer {
-	char *role; /* "dmgr-dummy", "netnsd", "draplugind", ... */
+	char *role;  /* "dmgr-dummy", "netnsd", "draplugind", ... */
 	char *state; /* "missing", "connected", "published", "registered", ... */
 	char *detail;
 	struct rec_int since_ms; /* wall clock */
@@ -265,7 +267,7 @@ struct pools_result {
 	struct strlist unmatched; /* devices that no pool takes */
 };
 
-/* --- methods -------------------------------------------------------------------------------- */
+/* --- methods ------------------------------------------------------------------------------ */
 
 enum api_method {
 	/* manager or netnsd -> statd, manager.sock */

@@ -56,7 +56,7 @@ static size_t row_of(const struct cli *cli, int c)
 	return n_rows(cli);
 }
 
-/* --- help ------------------------------------------------------------------------------------ */
+/* --- help --------------------------------------------------------------------------------- */
 
 static void put_choices(struct buf *b, const char *choices)
 {
@@ -183,7 +183,7 @@ void cli_help(const struct cli *cli, const void *defaults, FILE *to)
 		fprintf(to, "\n%s\n", cli->help_tail);
 }
 
-/* --- what is wrong ---------------------------------------------------------------------------- */
+/* --- what is wrong ------------------------------------------------------------------------ */
 
 __attribute__((noreturn, cold, format(printf, 2, 3))) static void wrong(
 	const struct cli *cli, const char *fmt, ...)
@@ -290,7 +290,7 @@ static bool is_choice(const char *choices, const char *text)
 	return false;
 }
 
-/* --- parsing ---------------------------------------------------------------------------------- */
+/* --- parsing ------------------------------------------------------------------------------ */
 
 static void apply_text(const struct cli *cli, const struct cli_option *o, const char *given,
 	const char **value)

@@ -13,21 +13,21 @@
 #include "common/err.h"
 
 enum cli_type {
-	CLI_TEXT,  /* const char * */
-	CLI_PATH,  /* const char *, completed as a file; must not be empty */
-	CLI_FLAG,  /* bool */
-	CLI_UINT,  /* int64_t within min..max */
+	CLI_TEXT, /* const char * */
+	CLI_PATH, /* const char *, completed as a file; must not be empty */
+	CLI_FLAG, /* bool */
+	CLI_UINT, /* int64_t within min..max */
 };
 
 struct cli_option {
-	const char *name;     /* long name, without dashes */
-	char letter;          /* short form, or 0 */
+	const char *name; /* long name, without dashes */
+	char letter;      /* short form, or 0 */
 	enum cli_type type;
-	size_t offset;        /* in the options struct */
-	const char *arg;      /* placeholder in --help, NULL for flags */
-	const char *doc;      /* one line; the default is appended */
-	int64_t min, max;     /* CLI_UINT */
-	const char *choices;  /* CLI_TEXT: "a|b|c", refused if none of these; NULL: any */
+	size_t offset;       /* in the options struct */
+	const char *arg;     /* placeholder in --help, NULL for flags */
+	const char *doc;     /* one line; the default is appended */
+	int64_t min, max;    /* CLI_UINT */
+	const char *choices; /* CLI_TEXT: "a|b|c", refused if none of these; NULL: any */
 };
 
 struct cli {
@@ -48,6 +48,6 @@ void cli_parse(const struct cli *cli, int argc, char **argv, void *options, int 
 /* What --help prints. */
 void cli_help(const struct cli *cli, const void *defaults, FILE *to);
 
-/* Whether `typed` (len bytes) may have been meant for name: at least half of it is right. The distance
- * tells the nearest of several. name is at most 32 bytes long. */
+/* Whether `typed` (len bytes) may have been meant for name: at least half of it is right. The
+ * distance tells the nearest of several. name is at most 32 bytes long. */
 bool cli_is_near(const char *typed, size_t len, const char *name, size_t *ret_distance);

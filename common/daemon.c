@@ -45,7 +45,7 @@ static struct {
 	char *listen_names; /* as LISTEN_FDNAMES has them */
 } systemd = {.notify_fd = -1};
 
-/* --- what systemd hands in -------------------------------------------------------------------- */
+/* --- what systemd hands in ---------------------------------------------------------------- */
 
 /* Takes a variable out of the environment. The caller's, NULL when it is not there. */
 static char *take_env(const char *name)
@@ -159,7 +159,7 @@ int daemon_inherited_fd(const char *name)
 	return fd;
 }
 
-/* --- what systemd is told --------------------------------------------------------------------- */
+/* --- what systemd is told ----------------------------------------------------------------- */
 
 static void notify(const char *assignments, int flags)
 {
@@ -203,7 +203,7 @@ int daemon_cannot_start(const struct err *err)
 	return EXIT_FAILURE;
 }
 
-/* --- start ------------------------------------------------------------------------------------ */
+/* --- start -------------------------------------------------------------------------------- */
 
 /* With one of 0, 1, 2 closed the next socket would get its number, and what is written to
  * stderr would go to a peer. */
@@ -239,7 +239,7 @@ void daemon_begin(const struct cli *cli, int argc, char **argv, void *options,
 	(void)signal(SIGPIPE, SIG_IGN);
 }
 
-/* --- the loop --------------------------------------------------------------------------------- */
+/* --- the loop ----------------------------------------------------------------------------- */
 
 static uv_handle_t *as_handle(void *handle)
 {

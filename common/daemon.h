@@ -19,15 +19,15 @@
 struct daemon_options {
 	const char *log_level;
 };
-#define DAEMON_OPTIONS(s, member)                                                               \
-	{                                                                                       \
-		.name = "log-level", .letter = 'l', .type = CLI_TEXT,                           \
-		.offset = offsetof(s, member.log_level), .arg = "LEVEL",                        \
-		.doc = "least important records to log", .choices = "error|warn|info|debug"     \
+#define DAEMON_OPTIONS(s, member)                                                              \
+	{                                                                                      \
+		.name = "log-level", .letter = 'l', .type = CLI_TEXT,                          \
+		.offset = offsetof(s, member.log_level), .arg = "LEVEL",                       \
+		.doc = "least important records to log", .choices = "error|warn|info|debug"    \
 	}
-#define DAEMON_DEFAULTS                                                                         \
-	{                                                                                       \
-		.log_level = "info"                                                             \
+#define DAEMON_DEFAULTS                                                                        \
+	{                                                                                      \
+		.log_level = "info"                                                            \
 	}
 
 /* Parses the command line, starts logging, takes what systemd hands in out of the environment.

@@ -58,7 +58,7 @@ void doc_free(struct doc *doc)
 	free(doc);
 }
 
-/* --- lines ------------------------------------------------------------------------------------ */
+/* --- lines -------------------------------------------------------------------------------- */
 
 static int compare_lines(const void *a, const void *b)
 {
@@ -110,7 +110,7 @@ const struct rec_source *doc_source(const struct doc *doc)
 	return doc ? &doc->source : NULL;
 }
 
-/* --- YAML: plain scalars ---------------------------------------------------------------------- */
+/* --- YAML: plain scalars ------------------------------------------------------------------ */
 
 static bool is_one_of(const char *text, const char *const *list, size_t n)
 {
@@ -186,7 +186,7 @@ static bool is_not_finite(const char *s)
 	return IS_ONE_OF(skip_sign(s), ".inf", ".Inf", ".INF", ".nan", ".NaN", ".NAN");
 }
 
-/* --- YAML: events ----------------------------------------------------------------------------- */
+/* --- YAML: events ------------------------------------------------------------------------- */
 
 struct yaml {
 	struct doc *doc;
@@ -264,7 +264,7 @@ static int refuse_anchor_and_tag(const struct yaml *y, const yaml_event_t *e,
 	return 0;
 }
 
-/* --- YAML: nodes ------------------------------------------------------------------------------ */
+/* --- YAML: nodes -------------------------------------------------------------------------- */
 
 static const char *scalar_text(const yaml_event_t *e)
 {
@@ -466,15 +466,17 @@ static int parse_any(
 static int parse_node(
 	struct yaml *y, const yaml_event_t *e, unsigned depth, json_t **ret, struct err *err)
 {
-	if (parse_any(y, e, depth, ret, err) < 0)
+	json_t *node = NULL;
+
+	if (parse_any(y, e, depth, &node, err) < 0)
 		return -1;
-	/* libyaml lets through valid UTF-8 only */
-	assert(*ret);
-	remember_line(y->doc, *ret, (unsigned)e->start_mark.line + 1);
+	assert(node); /* libyaml lets through valid UTF-8 only */
+	remember_line(y->doc, node, (unsigned)e->start_mark.line + 1);
+	*ret = node;
 	return 0;
 }
 
-/* --- YAML: the document ----------------------------------------------------------------------- */
+/* --- YAML: the document ------------------------------------------------------------------- */
 
 static int expect(
 	struct yaml *y, yaml_event_type_t type, const char *otherwise, struct err *err)
@@ -546,7 +548,7 @@ static int parse_yaml(struct doc *doc, const char *text, size_t len, struct err 
 	return r;
 }
 
-/* --- JSON ------------------------------------------------------------------------------------- */
+/* --- JSON --------------------------------------------------------------------------------- */
 
 static bool is_too_deep(json_t *node, unsigned depth)
 {
@@ -581,7 +583,7 @@ static int parse_json(struct doc *doc, const char *text, size_t len, struct err 
 	return 0;
 }
 
-/* --- a text, a file --------------------------------------------------------------------------- */
+/* --- a text, a file ----------------------------------------------------------------------- */
 
 static bool is_json(const char *text, size_t len)
 {

@@ -25,12 +25,13 @@ struct doc;
 /* text need not be NUL-terminated. name is what errors call it, usually the file's path. A text
  * whose first character but white space is '{' is taken for JSON. Exactly one document must be
  * there, and not null. ERR_INVALID names line and column: "NAME:LINE:COLUMN: what is wrong". */
-int doc_parse(const char *name, const char *text, size_t len, struct doc **ret, struct err *err);
+int doc_parse(
+	const char *name, const char *text, size_t len, struct doc **ret, struct err *err);
 /* Reads and parses a regular file; ERR_NOT_FOUND when there is none. */
 int doc_read(const char *path, struct doc **ret, struct err *err);
 void doc_free(struct doc *doc);
 
-json_t *doc_root(const struct doc *doc);  /* borrowed */
+json_t *doc_root(const struct doc *doc); /* borrowed */
 const char *doc_name(const struct doc *doc);
 /* For rec_decode(); NULL for NULL. Borrowed. */
 const struct rec_source *doc_source(const struct doc *doc);

@@ -64,7 +64,7 @@ static void mark_cut(char *message)
 	memcpy(message + ERR_MESSAGE_MAX - 4, "...", 4);
 }
 
-int (err_vset)(struct err *err, enum err_kind kind, const char *fmt, va_list ap)
+int(err_vset)(struct err *err, enum err_kind kind, const char *fmt, va_list ap)
 {
 	int n;
 
@@ -77,7 +77,7 @@ int (err_vset)(struct err *err, enum err_kind kind, const char *fmt, va_list ap)
 	return -1;
 }
 
-int (err_set)(struct err *err, enum err_kind kind, const char *fmt, ...)
+int(err_set)(struct err *err, enum err_kind kind, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -87,7 +87,7 @@ int (err_set)(struct err *err, enum err_kind kind, const char *fmt, ...)
 	return -1;
 }
 
-int (err_errno)(struct err *err, int sys, const char *fmt, ...)
+int(err_errno)(struct err *err, int sys, const char *fmt, ...)
 {
 	char text[ERR_MESSAGE_MAX], reason[128];
 	va_list ap;
@@ -102,7 +102,7 @@ int (err_errno)(struct err *err, int sys, const char *fmt, ...)
 	return -1;
 }
 
-int (err_wrap)(struct err *err, const char *fmt, ...)
+int(err_wrap)(struct err *err, const char *fmt, ...)
 {
 	char text[ERR_MESSAGE_MAX], tail[ERR_MESSAGE_MAX];
 	va_list ap;

@@ -23,10 +23,10 @@
  * names are those of the RPC contract; gRPC codes are google.rpc.Code. */
 enum err_kind {
 	ERR_NONE = 0,
-	ERR_NOT_FOUND,   /* the thing named does not exist */
-	ERR_INVALID,     /* the request or the configuration is wrong; repeating it cannot help */
-	ERR_CONFLICT,    /* it exists, but in the hands of someone else */
-	ERR_BUSY,        /* not now: a limit is reached or the work is under way */
+	ERR_NOT_FOUND, /* the thing named does not exist */
+	ERR_INVALID,   /* the request or the configuration is wrong; repeating it cannot help */
+	ERR_CONFLICT,  /* it exists, but in the hands of someone else */
+	ERR_BUSY,      /* not now: a limit is reached or the work is under way */
 	ERR_UNAVAILABLE, /* a process or kernel feature that is needed is not there */
 	ERR_DEADLINE,    /* no answer in time; the work may or may not have been done */
 	ERR_INTERNAL,    /* everything else, the kernel's refusals included */
@@ -39,9 +39,9 @@ struct err {
 	char message[ERR_MESSAGE_MAX];
 };
 
-#define ERR_INIT                                                                                \
-	{                                                                                       \
-		.kind = ERR_NONE                                                                \
+#define ERR_INIT                                                                               \
+	{                                                                                      \
+		.kind = ERR_NONE                                                               \
 	}
 
 /* One row a kind. */
@@ -68,8 +68,7 @@ int err_vset(struct err *err, enum err_kind kind, const char *fmt, va_list ap)
 int err_errno(struct err *err, int sys, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4), cold));
 /* Puts "text: " in front of the message that is there. */
-int err_wrap(struct err *err, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3), cold));
+int err_wrap(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3), cold));
 
 void err_clear(struct err *err);
 

@@ -35,7 +35,8 @@ int file_write_atomic(int dir_fd, const char *name, const void *data, size_t len
 	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		return err_errno(err, errno, "%s: random name", name);
 	temporary = xasprintf(".%s.%08x.tmp", name, random);
-	fd = openat(dir_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	fd = openat(
+		dir_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return err_errno(err, errno, "%s: creating", temporary);
 	if (write_all(fd, data, len) < 0 || fchmod(fd, mode) < 0 || fsync(fd) < 0)
@@ -43,7 +44,8 @@ int file_write_atomic(int dir_fd, const char *name, const void *data, size_t len
 	else if (renameat(dir_fd, temporary, dir_fd, name) < 0)
 		r = err_errno(err, errno, "%s: replacing", name);
 	else
-		return fsync(dir_fd) < 0 ? err_errno(err, errno, "%s: syncing its folder", name) : 0;
+		return fsync(dir_fd) < 0 ? err_errno(err, errno, "%s: syncing its folder", name)
+					 : 0;
 	(void)unlinkat(dir_fd, temporary, 0);
 	return r;
 }

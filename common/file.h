@@ -8,9 +8,10 @@
 
 #include "common/err.h"
 
-/* Replaces the file `name` in the directory dir_fd by one with this content, so that a reader and a
- * crash see the old or the new one, never a part: a temporary file ".<name>.<random>.tmp" in the
- * same directory, fsync, rename, fsync of the directory. The temporary file is in the same
- * directory because watchers of it (CDI caches) act on the rename. name is one path segment. */
+/* Replaces the file `name` in the directory dir_fd by one with this content, so that a reader
+ * and a crash see the old or the new one, never a part: a temporary file ".<name>.<random>.tmp"
+ * in the same directory, fsync, rename, fsync of the directory. The temporary file is in the
+ * same directory because watchers of it (CDI caches) act on the rename. name is one path
+ * segment. */
 int file_write_atomic(int dir_fd, const char *name, const void *data, size_t len, mode_t mode,
 	struct err *err);

@@ -2,12 +2,12 @@
 /*
  * Logging to the journal or to stderr.
  *
- * A record is put together in one buffer and leaves in one write: lines of several processes that
- * share a stderr do not mix. Whether stderr is the journal is what systemd says about itself: the
- * device and inode in JOURNAL_STREAM (systemd.exec(5)). The journal's datagram format is a line
- * KEY=value per field, or KEY, newline, 64-bit little-endian length, value when the value holds a
- * newline (systemd.io/JOURNAL_NATIVE_PROTOCOL). A record too long for a datagram is cut: messages
- * are bounded, so only a field could be that long.
+ * A record is put together in one buffer and leaves in one write: lines of several processes
+ * that share a stderr do not mix. Whether stderr is the journal is what systemd says about
+ * itself: the device and inode in JOURNAL_STREAM (systemd.exec(5)). The journal's datagram
+ * format is a line KEY=value per field, or KEY, newline, 64-bit little-endian length, value
+ * when the value holds a newline (systemd.io/JOURNAL_NATIVE_PROTOCOL). A record too long for a
+ * datagram is cut: messages are bounded, so only a field could be that long.
  *
  * This is the one module with state of its own: a log is the process's, and every function may
  * need it.
@@ -50,12 +50,13 @@ static const struct {
 static bool stderr_is_journal(void)
 {
 	const char *stream = getenv("JOURNAL_STREAM");
-	unsigned long long dev, ino;
+	char is[64];
 	struct stat st;
 
-	if (!stream || sscanf(stream, "%llu:%llu", &dev, &ino) != 2)
+	if (!stream || fstat(STDERR_FILENO, &st) < 0)
 		return false;
-	return fstat(STDERR_FILENO, &st) == 0 && st.st_dev == dev && st.st_ino == ino;
+	(void)snprintf(is, sizeof(is), "%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+	return strcmp(stream, is) == 0;
 }
 
 static int journal_open(void)
@@ -106,7 +107,7 @@ static void put_line_value(struct buf *b, const char *value)
 		return;
 	}
 	buf_puts(b, "\"");
-	for (size_t i = 0; value[i] && i < FIELD_MAX; i++) {
+	for (size_t i = 0; i < FIELD_MAX && value[i]; i++) {
 		if (value[i] == '"' || value[i] == '\\')
 			buf_puts(b, "\\");
 		if (value[i] == '\n')
@@ -190,7 +191,8 @@ void log_record(enum log_level level, const struct log_field *fields, size_t n_f
 	str_sanitize(message);
 	if (state.journal_fd >= 0) {
 		format_journal(&record, level, message, fields, n_fields);
-		n = send(state.journal_fd, record.data, record.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+		n = send(
+			state.journal_fd, record.data, record.len, MSG_DONTWAIT | MSG_NOSIGNAL);
 	} else {
 		format_line(&record, level, message, fields, n_fields);
 		n = write(STDERR_FILENO, record.data, record.len);

@@ -4,8 +4,8 @@
  * container still has. A container's count must not exceed the bytes that the message may still
  * have, since every element takes at least one; so a claim is refused before it costs anything.
  *
- * Binary and extension types are refused: everything that the daemons say is text, numbers, lists
- * and maps, and a tree could not hold them.
+ * Binary and extension types are refused: everything that the daemons say is text, numbers,
+ * lists and maps, and a tree could not hold them.
  */
 #include "common/mp.h"
 
@@ -31,8 +31,8 @@ static uint32_t big_endian(const uint8_t *p, size_t n)
 }
 
 /* A header whose count stands in the n bytes behind the type byte. */
-static int counted(const uint8_t *p, size_t len, size_t n, enum token_kind kind,
-	struct token *ret)
+static int counted(
+	const uint8_t *p, size_t len, size_t n, enum token_kind kind, struct token *ret)
 {
 	if (len < 1 + n)
 		return 0;
@@ -87,7 +87,8 @@ static int read_token(const uint8_t *p, size_t len, struct token *ret, struct er
 	case 0xde: return counted(p, len, 2, TOKEN_MAP, ret);
 	case 0xdf: return counted(p, len, 4, TOKEN_MAP, ret);
 	default:
-		return err_set(err, ERR_INVALID, "MessagePack type 0x%02x is not accepted", type);
+		return err_set(
+			err, ERR_INVALID, "MessagePack type 0x%02x is not accepted", type);
 	}
 }
 
@@ -117,12 +118,13 @@ static int open_container(
 	uint64_t elements = t->kind == TOKEN_MAP ? (uint64_t)t->count * 2 : t->count;
 
 	if (elements > max_bytes - s->at)
-		return err_set(err, ERR_INVALID, "a list or map of %u elements cannot fit", t->count);
+		return err_set(
+			err, ERR_INVALID, "a list or map of %u elements cannot fit", t->count);
 	if (elements == 0)
 		return 0;
 	if (s->depth == MP_MAX_DEPTH)
-		return err_set(
-			err, ERR_INVALID, "nested deeper than %u levels", (unsigned)MP_MAX_DEPTH);
+		return err_set(err, ERR_INVALID, "nested deeper than %u levels",
+			(unsigned)MP_MAX_DEPTH);
 	s->level[s->depth++] = (struct mp_level){
 		.left = (uint32_t)elements, .map = t->kind == TOKEN_MAP, .key = true};
 	return 0;
@@ -157,7 +159,7 @@ int mp_scan(struct mp_scan *s, const void *data, size_t len, size_t max_bytes, s
 	return s->at <= len;
 }
 
-/* --- trees ------------------------------------------------------------------------------------- */
+/* --- trees -------------------------------------------------------------------------------- */
 
 static json_t *tree_of(const msgpack_object *o, struct err *err);
 
@@ -281,17 +283,19 @@ static void pack(msgpack_packer *pk, const json_t *node)
 	switch (json_typeof(node)) {
 	case JSON_OBJECT:
 		(void)msgpack_pack_map(pk, json_object_size(node));
-		json_object_foreach((json_t *)(uintptr_t)node, key, value)
-		{
+		json_object_foreach ((json_t *)(uintptr_t)node, key, value) {
 			pack_text(pk, key, strlen(key));
 			pack(pk, value);
 		}
 		break;
 	case JSON_ARRAY:
 		(void)msgpack_pack_array(pk, json_array_size(node));
-		json_array_foreach(node, i, value) pack(pk, value);
+		json_array_foreach (node, i, value)
+			pack(pk, value);
 		break;
-	case JSON_STRING: pack_text(pk, json_string_value(node), json_string_length(node)); break;
+	case JSON_STRING:
+		pack_text(pk, json_string_value(node), json_string_length(node));
+		break;
 	case JSON_INTEGER: (void)msgpack_pack_int64(pk, json_integer_value(node)); break;
 	case JSON_REAL: (void)msgpack_pack_double(pk, json_real_value(node)); break;
 	case JSON_TRUE: (void)msgpack_pack_true(pk); break;

@@ -31,6 +31,7 @@
 #define ANSWER_TIMEOUT_S 5
 /* How often a dump is repeated that links appearing and vanishing made inconsistent. */
 #define DUMP_TRIES       16
+#define MAX_ERRNO        4095 /* include/linux/err.h */
 
 static void msg_free_p(struct nl_msg **msg)
 {
@@ -162,7 +163,7 @@ static int on_error(struct sockaddr_nl *from UNUSED, struct nlmsgerr *e, void *a
 {
 	struct answer *a = arg;
 
-	a->sys = -e->error;
+	a->sys = e->error < 0 && e->error >= -MAX_ERRNO ? -e->error : EPROTO;
 	a->done = true;
 	read_reason(e, a);
 	return NL_SKIP;
@@ -304,12 +305,13 @@ static void read_altnames(struct strlist *out, const struct nlattr *list)
 
 static int read_link(struct nl_msg *msg, struct link_info *ret)
 {
+	static const struct nla_policy policy[IFLA_MAX + 1] = {[IFLA_MTU] = {.type = NLA_U32}};
 	struct nlattr *attrs[IFLA_MAX + 1];
 	const struct ifinfomsg *body = nlmsg_data(nlmsg_hdr(msg));
 
 	*ret = (struct link_info){0};
 	if (nlmsg_hdr(msg)->nlmsg_type != RTM_NEWLINK ||
-		nlmsg_parse(nlmsg_hdr(msg), sizeof(*body), attrs, IFLA_MAX, NULL) < 0)
+		nlmsg_parse(nlmsg_hdr(msg), sizeof(*body), attrs, IFLA_MAX, policy) < 0)
 		return -1;
 	ret->ifindex = body->ifi_index;
 	ret->up = body->ifi_flags & IFF_UP;

@@ -27,6 +27,7 @@
 #include <linux/capability.h>
 #include <linux/nsfs.h>
 #include <linux/securebits.h>
+#include <linux/sockios.h>
 #include <pwd.h>
 #include <seccomp.h>
 #include <signal.h>
@@ -45,7 +46,7 @@
 
 #define ID_MAX (UINT32_MAX - 1) /* -1 means "leave as it is" to the kernel */
 
-/* --- names of users and groups ---------------------------------------------------------------- */
+/* --- names of users and groups ------------------------------------------------------------ */
 
 int group_parse(const char *text, gid_t *ret, struct err *err)
 {
@@ -111,7 +112,7 @@ int identity_parse(const char *text, struct identity *ret, struct err *err)
 	return 0;
 }
 
-/* --- capabilities ----------------------------------------------------------------------------- */
+/* --- capabilities ------------------------------------------------------------------------- */
 
 /* Bit n is capability n. */
 struct cap_sets {
@@ -184,7 +185,7 @@ static int read_caps(struct cap_sets *ret, struct err *err)
 	return 0;
 }
 
-/* --- step "drop" ------------------------------------------------------------------------------ */
+/* --- step "drop" -------------------------------------------------------------------------- */
 
 #define SECUREBITS                                                                             \
 	(SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |                       \
@@ -319,7 +320,7 @@ static int forbid_dump(struct err *err)
 	return 0;
 }
 
-/* --- reading it back -------------------------------------------------------------------------- */
+/* --- reading it back ---------------------------------------------------------------------- */
 
 static int differs(struct err *err, const char *what, uint64_t is, uint64_t should)
 {
@@ -427,7 +428,7 @@ int privileges_drop(const struct privileges *p, const struct identity *who, stru
 	return 0;
 }
 
-/* --- step "confine" --------------------------------------------------------------------------- */
+/* --- step "confine" ----------------------------------------------------------------------- */
 
 #ifdef NETCLAIM_SANITIZED
 
@@ -545,6 +546,7 @@ static const struct narrow {
 	{"ioctl", {1, SCMP_CMP_EQ, FIOCLEX, 0}},
 	{"ioctl", {1, SCMP_CMP_EQ, FIONREAD, 0}},
 	{"ioctl", {1, SCMP_CMP_EQ, NS_GET_NSTYPE, 0}},
+	{"ioctl", {1, SCMP_CMP_EQ, SIOCGSKNS, 0}},
 	/* reading a limit */
 	{"prlimit64", {2, SCMP_CMP_EQ, 0, 0}},
 };

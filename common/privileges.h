@@ -16,14 +16,14 @@
 
 struct privileges {
 	const char *program;
-	bool own_user;       /* true: becomes the user of its --user option; false: stays root */
-	const int *caps;     /* CAP_* that it keeps: permitted and effective, nothing inheritable */
+	bool own_user;   /* true: becomes the user of its --user option; false: stays root */
+	const int *caps; /* CAP_* that it keeps: permitted and effective, nothing inheritable */
 	size_t n_caps;
 	/* System calls beyond those that every daemon here needs (event loop, sockets, memory,
 	 * clocks, signals, reading and writing open files). */
 	const char *const *syscalls;
 	size_t n_syscalls;
-	size_t max_fds;      /* RLIMIT_NOFILE */
+	size_t max_fds; /* RLIMIT_NOFILE */
 };
 
 struct identity {

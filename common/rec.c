@@ -3,9 +3,9 @@
  * Records from and to trees, driven by their tables.
  *
  * Each operation is one walk over a table's fields with a switch on the field's type. A decode
- * carries the path to where it is as a chain of frames on the stack, which becomes text only when
- * something is wrong; the frames hold their nodes, so that the line of the innermost one that the
- * document knows can be told.
+ * carries the path to where it is as a chain of frames on the stack, which becomes text only
+ * when something is wrong; the frames hold their nodes, so that the line of the innermost one
+ * that the document knows can be told.
  *
  * Members are reached by offset. A list member is a {pointer, count} pair whatever its element
  * type is; it is read and written by memcpy, since the element type is not known here.
@@ -40,7 +40,7 @@ void strmap_fini(struct strmap *m)
 	*m = (struct strmap){0};
 }
 
-/* --- members --------------------------------------------------------------------------------- */
+/* --- members ------------------------------------------------------------------------------ */
 
 struct raw_list {
 	void *v;
@@ -88,7 +88,7 @@ static void *element(struct raw_list l, const struct rec_desc *sub, size_t i)
 	return (char *)l.v + i * sub->size;
 }
 
-/* --- decoding ---------------------------------------------------------------------------------- */
+/* --- decoding ----------------------------------------------------------------------------- */
 
 struct frame {
 	const struct frame *up;
@@ -184,8 +184,8 @@ static size_t bound(const struct rec_field *f, size_t otherwise)
 	return f->max > 0 ? (size_t)f->max : otherwise;
 }
 
-static int check_text(const struct decoder *d, const struct frame *at, const struct rec_field *f,
-	const char *text, size_t len, size_t max)
+static int check_text(const struct decoder *d, const struct frame *at,
+	const struct rec_field *f, const char *text, size_t len, size_t max)
 {
 	if (strlen(text) != len)
 		return fail(d, at, "contains a NUL byte");
@@ -221,14 +221,15 @@ static int decode_int(const struct decoder *d, const struct frame *at,
 		return -1;
 	v = json_integer_value(at->node);
 	if (v < f->min || v > f->max)
-		return fail(d, at, "%" JSON_INTEGER_FORMAT " is out of range %" PRId64 "..%" PRId64,
-			v, f->min, f->max);
+		return fail(d, at,
+			"%" JSON_INTEGER_FORMAT " is out of range %" PRId64 "..%" PRId64, v,
+			f->min, f->max);
 	*ret = (struct rec_int){.v = v, .set = true};
 	return 0;
 }
 
-static int check_count(const struct decoder *d, const struct frame *at,
-	const struct rec_field *f, size_t n)
+static int check_count(
+	const struct decoder *d, const struct frame *at, const struct rec_field *f, size_t n)
 {
 	size_t max = bound(f, REC_MAX_ITEMS);
 
@@ -248,8 +249,7 @@ static int decode_strlist(const struct decoder *d, const struct frame *at,
 	if (expect(d, at, json_is_array(at->node), "a list of texts") < 0 ||
 		check_count(d, at, f, json_array_size(at->node)) < 0)
 		return -1;
-	json_array_foreach(at->node, i, node)
-	{
+	json_array_foreach (at->node, i, node) {
 		struct frame here = {.up = at, .index = i, .node = node};
 		cleanup_free char *text = NULL;
 
@@ -270,8 +270,7 @@ static int decode_strmap(const struct decoder *d, const struct frame *at,
 	if (expect(d, at, json_is_object(at->node), "a map of texts") < 0 ||
 		check_count(d, at, f, json_object_size(at->node)) < 0)
 		return -1;
-	json_object_foreach((json_t *)(uintptr_t)at->node, key, node)
-	{
+	json_object_foreach ((json_t *)(uintptr_t)at->node, key, node) {
 		struct frame here = {.up = at, .name = key, .node = node};
 		cleanup_free char *text = NULL;
 
@@ -286,8 +285,8 @@ static int decode_strmap(const struct decoder *d, const struct frame *at,
 static int decode_fields(const struct decoder *d, const struct frame *at,
 	const struct rec_desc *desc, void *rec);
 
-static int decode_list(const struct decoder *d, const struct frame *at,
-	const struct rec_field *f, void *to)
+static int decode_list(
+	const struct decoder *d, const struct frame *at, const struct rec_field *f, void *to)
 {
 	struct raw_list l = {0};
 	const json_t *node;
@@ -299,11 +298,11 @@ static int decode_list(const struct decoder *d, const struct frame *at,
 	if (json_array_size(at->node) == 0)
 		return 0;
 	l.v = xcalloc(json_array_size(at->node), f->sub->size);
-	json_array_foreach(at->node, i, node)
-	{
+	json_array_foreach (at->node, i, node) {
 		struct frame here = {.up = at, .index = i, .node = node};
 
-		/* counted before it is decoded: a half-decoded element is freed with the rest */
+		/* counted before it is decoded: a half-decoded element is freed with the
+		 * rest */
 		l.n = i + 1;
 		list_store(to, l);
 		if (decode_fields(d, &here, f->sub, element(l, f->sub, i)) < 0)
@@ -312,8 +311,8 @@ static int decode_list(const struct decoder *d, const struct frame *at,
 	return 0;
 }
 
-static int decode_field(const struct decoder *d, const struct frame *at,
-	const struct rec_field *f, void *to)
+static int decode_field(
+	const struct decoder *d, const struct frame *at, const struct rec_field *f, void *to)
 {
 	switch (f->type) {
 	case REC_TYPE_STR: return decode_text(d, at, f, bound(f, REC_MAX_TEXT), to);
@@ -330,9 +329,7 @@ static int decode_field(const struct decoder *d, const struct frame *at,
 			return -1;
 		ptr_store(to, json_incref((json_t *)(uintptr_t)at->node));
 		return 0;
-	case REC_TYPE_TREE:
-		ptr_store(to, json_incref((json_t *)(uintptr_t)at->node));
-		return 0;
+	case REC_TYPE_TREE: ptr_store(to, json_incref((json_t *)(uintptr_t)at->node)); return 0;
 	case REC_TYPE_SUB: {
 		void *sub = xcalloc(1, f->sub->size);
 
@@ -352,7 +349,7 @@ static const json_t *find(const json_t *object, const char *name, bool any_case)
 
 	if (node || !any_case)
 		return node;
-	json_object_foreach((json_t *)(uintptr_t)object, key, each)
+	json_object_foreach ((json_t *)(uintptr_t)object, key, each)
 		if (strcasecmp(key, name) == 0)
 			return each;
 	return NULL;
@@ -372,8 +369,7 @@ static int refuse_unknown(
 	const char *key;
 	json_t *node;
 
-	json_object_foreach((json_t *)(uintptr_t)at->node, key, node)
-	{
+	json_object_foreach ((json_t *)(uintptr_t)at->node, key, node) {
 		struct frame here = {.up = at, .name = key, .node = node};
 		cleanup_buf struct buf names = BUF_INIT;
 
@@ -387,8 +383,8 @@ static int refuse_unknown(
 	return 0;
 }
 
-static int decode_fields(const struct decoder *d, const struct frame *at,
-	const struct rec_desc *desc, void *rec)
+static int decode_fields(
+	const struct decoder *d, const struct frame *at, const struct rec_desc *desc, void *rec)
 {
 	if (expect(d, at, json_is_object(at->node), "a map") < 0)
 		return -1;
@@ -426,7 +422,7 @@ int rec_decode(const struct rec_desc *desc, const json_t *tree, enum rec_mode mo
 	return 0;
 }
 
-/* --- encoding ---------------------------------------------------------------------------------- */
+/* --- encoding ----------------------------------------------------------------------------- */
 
 static json_t *encode_strlist(const struct strlist *l)
 {
@@ -532,7 +528,7 @@ json_t *rec_encode(const struct rec_desc *desc, const void *rec)
 	return object;
 }
 
-/* --- freeing, copying, comparing --------------------------------------------------------------- */
+/* --- freeing, copying, comparing ---------------------------------------------------------- */
 
 static void fini_field(const struct rec_field *f, void *at)
 {

@@ -5,12 +5,12 @@
  * Records: one table of fields for each struct that crosses a process or a file.
  *
  * A record's table says of each field its name outside, its C type, its bounds, whether it is
- * required, and what it means. From that one table come decoding and encoding (the generic tree is
- * Jansson's json_t, whatever the syntax outside was: MessagePack, JSON or YAML), validation,
+ * required, and what it means. From that one table come decoding and encoding (the generic tree
+ * is Jansson's json_t, whatever the syntax outside was: MessagePack, JSON or YAML), validation,
  * copying, freeing and the documentation. No field's name is written anywhere else.
  *
- * Unset and zero are different things: strings are NULL when unset, numbers and booleans carry a
- * flag, sub-records are pointers. Lists and maps are empty when unset.
+ * Unset and zero are different things: strings are NULL when unset, numbers and booleans carry
+ * a flag, sub-records are pointers. Lists and maps are empty when unset.
  *
  * A struct must be zeroed (`= {0}`) before its first decode. A failed decode leaves it zeroed.
  */
@@ -43,10 +43,10 @@ const char *strmap_get(const struct strmap *m, const char *key); /* borrowed, or
 void strmap_fini(struct strmap *m);
 
 /* A list of records: `struct REC_LIST(struct pool) pools;` has pools.v[i] and pools.n. */
-#define REC_LIST(type)                                                                          \
-	{                                                                                       \
-		type *v;                                                                        \
-		size_t n;                                                                       \
+#define REC_LIST(type)                                                                         \
+	{                                                                                      \
+		type *v;                                                                       \
+		size_t n;                                                                      \
 	}
 
 enum rec_type {
@@ -55,10 +55,10 @@ enum rec_type {
 	REC_TYPE_BOOL,
 	REC_TYPE_STRLIST,
 	REC_TYPE_STRMAP,
-	REC_TYPE_TREE,    /* json_t * of any kind, kept as it came */
-	REC_TYPE_OBJECT,  /* json_t * that must be an object */
-	REC_TYPE_SUB,     /* pointer to a record */
-	REC_TYPE_LIST,    /* REC_LIST of records */
+	REC_TYPE_TREE,   /* json_t * of any kind, kept as it came */
+	REC_TYPE_OBJECT, /* json_t * that must be an object */
+	REC_TYPE_SUB,    /* pointer to a record */
+	REC_TYPE_LIST,   /* REC_LIST of records */
 };
 
 enum rec_flag {
@@ -74,10 +74,12 @@ struct rec_field {
 	enum rec_type type;
 	unsigned flags;
 	size_t offset;
-	int64_t min, max; /* numbers: value; texts: bytes; lists and maps: elements; max of 0 for a
+	int64_t min,
+		max; /* numbers: value; texts: bytes; lists and maps: elements; max of 0 for a
 			     text, list or map means REC_MAX_* */
 	const struct rec_desc *sub;
-	/* One text (also each of a list, and each key of a map) beyond its length; NULL: any. */
+	/* One text (also each of a list, and each key of a map) beyond its length; NULL:
+	 * any. */
 	int (*check)(const char *text, struct err *err);
 	const char *doc;
 };
@@ -98,63 +100,63 @@ struct rec_desc {
 /* Fields are declared by these, which check the member's C type.
  *	REC_STR(struct pool, name, "name", REC_REQUIRED, 0, 253, check_pool_name, "unique name") */
 #define REC_MEMBER_(s, m, T) (offsetof(s, m) + 0 * sizeof((T *)0 == &((s *)0)->m))
-#define REC_STR(s, m, name_, flags_, max_, check_, doc_)                                        \
-	{                                                                                       \
-		.name = name_, .type = REC_TYPE_STR, .flags = flags_,                           \
-		.offset = REC_MEMBER_(s, m, char *), .max = max_, .check = check_, .doc = doc_  \
+#define REC_STR(s, m, name_, flags_, max_, check_, doc_)                                       \
+	{                                                                                      \
+		.name = name_, .type = REC_TYPE_STR, .flags = flags_,                          \
+		.offset = REC_MEMBER_(s, m, char *), .max = max_, .check = check_, .doc = doc_ \
 	}
-#define REC_INT(s, m, name_, flags_, min_, max_, doc_)                                          \
-	{                                                                                       \
-		.name = name_, .type = REC_TYPE_INT, .flags = flags_,                           \
-		.offset = REC_MEMBER_(s, m, struct rec_int), .min = min_, .max = max_,          \
-		.doc = doc_                                                                     \
+#define REC_INT(s, m, name_, flags_, min_, max_, doc_)                                         \
+	{                                                                                      \
+		.name = name_, .type = REC_TYPE_INT, .flags = flags_,                          \
+		.offset = REC_MEMBER_(s, m, struct rec_int), .min = min_, .max = max_,         \
+		.doc = doc_                                                                    \
 	}
-#define REC_BOOL(s, m, name_, flags_, doc_)                                                     \
-	{                                                                                       \
-		.name = name_, .type = REC_TYPE_BOOL, .flags = flags_,                          \
-		.offset = REC_MEMBER_(s, m, struct rec_bool), .doc = doc_                       \
+#define REC_BOOL(s, m, name_, flags_, doc_)                                                    \
+	{                                                                                      \
+		.name = name_, .type = REC_TYPE_BOOL, .flags = flags_,                         \
+		.offset = REC_MEMBER_(s, m, struct rec_bool), .doc = doc_                      \
 	}
-#define REC_STRLIST(s, m, name_, flags_, max_, check_, doc_)                                    \
-	{                                                                                       \
-		.name = name_, .type = REC_TYPE_STRLIST, .flags = flags_,                       \
-		.offset = REC_MEMBER_(s, m, struct strlist), .max = max_, .check = check_,      \
-		.doc = doc_                                                                     \
+#define REC_STRLIST(s, m, name_, flags_, max_, check_, doc_)                                   \
+	{                                                                                      \
+		.name = name_, .type = REC_TYPE_STRLIST, .flags = flags_,                      \
+		.offset = REC_MEMBER_(s, m, struct strlist), .max = max_, .check = check_,     \
+		.doc = doc_                                                                    \
 	}
-#define REC_STRMAP(s, m, name_, flags_, max_, check_, doc_)                                     \
-	{                                                                                       \
-		.name = name_, .type = REC_TYPE_STRMAP, .flags = flags_,                        \
-		.offset = REC_MEMBER_(s, m, struct strmap), .max = max_, .check = check_,       \
-		.doc = doc_                                                                     \
+#define REC_STRMAP(s, m, name_, flags_, max_, check_, doc_)                                    \
+	{                                                                                      \
+		.name = name_, .type = REC_TYPE_STRMAP, .flags = flags_,                       \
+		.offset = REC_MEMBER_(s, m, struct strmap), .max = max_, .check = check_,      \
+		.doc = doc_                                                                    \
 	}
-#define REC_TREE(s, m, name_, flags_, doc_)                                                     \
-	{                                                                                       \
-		.name = name_, .type = REC_TYPE_TREE, .flags = flags_,                          \
-		.offset = REC_MEMBER_(s, m, json_t *), .doc = doc_                              \
+#define REC_TREE(s, m, name_, flags_, doc_)                                                    \
+	{                                                                                      \
+		.name = name_, .type = REC_TYPE_TREE, .flags = flags_,                         \
+		.offset = REC_MEMBER_(s, m, json_t *), .doc = doc_                             \
 	}
-#define REC_OBJECT(s, m, name_, flags_, doc_)                                                   \
-	{                                                                                       \
-		.name = name_, .type = REC_TYPE_OBJECT, .flags = flags_,                        \
-		.offset = REC_MEMBER_(s, m, json_t *), .doc = doc_                              \
+#define REC_OBJECT(s, m, name_, flags_, doc_)                                                  \
+	{                                                                                      \
+		.name = name_, .type = REC_TYPE_OBJECT, .flags = flags_,                       \
+		.offset = REC_MEMBER_(s, m, json_t *), .doc = doc_                             \
 	}
-#define REC_SUB(s, m, name_, flags_, T, sub_, doc_)                                             \
-	{                                                                                       \
-		.name = name_, .type = REC_TYPE_SUB, .flags = flags_,                           \
-		.offset = REC_MEMBER_(s, m, T *), .sub = sub_, .doc = doc_                      \
+#define REC_SUB(s, m, name_, flags_, T, sub_, doc_)                                            \
+	{                                                                                      \
+		.name = name_, .type = REC_TYPE_SUB, .flags = flags_,                          \
+		.offset = REC_MEMBER_(s, m, T *), .sub = sub_, .doc = doc_                     \
 	}
-#define REC_RECS(s, m, name_, flags_, max_, T, sub_, doc_)                                      \
-	{                                                                                       \
-		.name = name_, .type = REC_TYPE_LIST, .flags = flags_,                          \
-		.offset = offsetof(s, m) + 0 * sizeof((T *)0 == ((s *)0)->m.v), .max = max_,    \
-		.sub = sub_, .doc = doc_                                                        \
+#define REC_RECS(s, m, name_, flags_, max_, T, sub_, doc_)                                     \
+	{                                                                                      \
+		.name = name_, .type = REC_TYPE_LIST, .flags = flags_,                         \
+		.offset = offsetof(s, m) + 0 * sizeof((T *)0 == ((s *)0)->m.v), .max = max_,   \
+		.sub = sub_, .doc = doc_                                                       \
 	}
-#define REC_DESC(var, s, name_, fields_, check_, doc_)                                          \
-	const struct rec_desc var = {                                                           \
-		.name = name_,                                                                  \
-		.size = sizeof(s),                                                              \
-		.fields = fields_,                                                              \
-		.n_fields = sizeof(fields_) / sizeof((fields_)[0]),                             \
-		.check = check_,                                                                \
-		.doc = doc_,                                                                    \
+#define REC_DESC(var, s, name_, fields_, check_, doc_)                                         \
+	const struct rec_desc var = {                                                          \
+		.name = name_,                                                                 \
+		.size = sizeof(s),                                                             \
+		.fields = fields_,                                                             \
+		.n_fields = sizeof(fields_) / sizeof((fields_)[0]),                            \
+		.check = check_,                                                               \
+		.doc = doc_,                                                                   \
 	}
 
 enum rec_mode {
@@ -163,8 +165,8 @@ enum rec_mode {
 	REC_STRICT,       /* an unknown field is an error: configuration */
 };
 
-/* The text that a tree came from, for errors to say where in it something is wrong. A pointer to a
- * function, so that who only decodes messages does not carry a parser of texts. */
+/* The text that a tree came from, for errors to say where in it something is wrong. A pointer
+ * to a function, so that who only decodes messages does not carry a parser of texts. */
 struct rec_source {
 	const char *name;
 	/* The line (from 1) where this node starts, or 0 if that is not known. */

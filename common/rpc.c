@@ -2,21 +2,23 @@
 /*
  * One connection: bytes and descriptors to messages, messages to handlers and callers.
  *
- * Reading. Bytes gather in one buffer and a scanner (mp.h) keeps its place in the message that is
- * under way. Descriptors gather in a queue beside it: the kernel hands them over no later than the
- * first byte that was sent with them, and may hand over earlier bytes with them, so they cannot be
- * tied to a read. Each message's method says how many it takes from the queue; when the last
- * complete message has taken its own and no byte is left over, the queue must be empty.
+ * Reading. Bytes gather in one buffer and a scanner (mp.h) keeps its place in the message that
+ * is under way. Descriptors gather in a queue beside it: the kernel hands them over no later
+ * than the first byte that was sent with them, and may hand over earlier bytes with them, so
+ * they cannot be tied to a read. Each message's method says how many it takes from the queue;
+ * when the last complete message has taken its own and no byte is left over, the queue must be
+ * empty.
  *
- * Writing. A message goes out at once if nothing waits before it, else it queues until the socket
- * takes it. A peer that lets more than a bound pile up is dropped.
+ * Writing. A message goes out at once if nothing waits before it, else it queues until the
+ * socket takes it. A peer that lets more than a bound pile up is dropped.
  *
- * Ending. A connection that breaks is only marked, and ends on a timer of its own: so no callback
- * of a user's runs inside a call that the user made. Then calls of ours fail, calls of the peer's
- * lose their connection, and the owner is told.
+ * Ending. A connection that breaks is only marked, and ends on a timer of its own: so no
+ * callback of a user's runs inside a call that the user made. Then calls of ours fail, calls of
+ * the peer's lose their connection, and the owner is told.
  *
- * A call of ours that timed out or was cancelled stays in the table, without a callback, until its
- * answer comes: the answer may carry descriptors, and how many is known only from the method.
+ * A call of ours that timed out or was cancelled stays in the table, without a callback, until
+ * its answer comes: the answer may carry descriptors, and how many is known only from the
+ * method.
  */
 #include "common/rpc.h"
 
@@ -98,7 +100,7 @@ struct rpc_conn {
 	char reason[ERR_MESSAGE_MAX];
 };
 
-/* --- small things ---------------------------------------------------------------------------- */
+/* --- small things ------------------------------------------------------------------------- */
 
 const struct rpc_peer *rpc_conn_peer(const struct rpc_conn *conn)
 {
@@ -161,7 +163,7 @@ static void record_free(const struct rec_desc *desc, void *rec)
 	free(rec);
 }
 
-/* --- ending ------------------------------------------------------------------------------------ */
+/* --- ending ------------------------------------------------------------------------------- */
 
 static void on_end_timer(uv_timer_t *timer);
 
@@ -224,8 +226,7 @@ static void fail_pending(struct rpc_conn *conn, const char *reason)
 {
 	struct rpc_pending *p, *tmp;
 
-	HASH_ITER(hh, conn->pending, p, tmp)
-	{
+	HASH_ITER (hh, conn->pending, p, tmp) {
 		struct err err;
 
 		(void)err_set(&err, ERR_UNAVAILABLE, "%s went away during %s: %s", conn->name,
@@ -286,7 +287,7 @@ void rpc_conn_free(struct rpc_conn *conn)
 	conn_end(conn);
 }
 
-/* --- writing ------------------------------------------------------------------------------------ */
+/* --- writing ------------------------------------------------------------------------------ */
 
 static void watch(struct rpc_conn *conn);
 
@@ -375,7 +376,7 @@ static void send_tree(struct rpc_conn *conn, json_t *message, const int *fds, si
 	flush_out(conn);
 }
 
-/* --- our calls ------------------------------------------------------------------------------------ */
+/* --- our calls ---------------------------------------------------------------------------- */
 
 static void on_pending_timer(uv_timer_t *timer)
 {
@@ -389,7 +390,8 @@ static void on_pending_timer(uv_timer_t *timer)
 		pending_free(p);
 		return;
 	}
-	(void)err_set(&err, ERR_DEADLINE, "%s did not answer %s in time", p->conn->name, method);
+	(void)err_set(
+		&err, ERR_DEADLINE, "%s did not answer %s in time", p->conn->name, method);
 	pending_fail(p, &err);
 }
 
@@ -455,7 +457,7 @@ void rpc_notify(struct rpc_conn *conn, enum api_method method, const void *param
 		NULL, 0);
 }
 
-/* --- answering ----------------------------------------------------------------------------------- */
+/* --- answering ---------------------------------------------------------------------------- */
 
 static void call_free(struct rpc_call *call)
 {
@@ -510,7 +512,7 @@ void rpc_call_drop(struct rpc_call *call)
 	call_free(call);
 }
 
-/* --- what the peer says --------------------------------------------------------------------------- */
+/* --- what the peer says ------------------------------------------------------------------- */
 
 /* Takes n descriptors off the queue; the rest of fds is -1. */
 static int take_fds(struct rpc_conn *conn, size_t n, int fds[static RPC_MAX_FDS])
@@ -518,7 +520,8 @@ static int take_fds(struct rpc_conn *conn, size_t n, int fds[static RPC_MAX_FDS]
 	for (size_t i = 0; i < RPC_MAX_FDS; i++)
 		fds[i] = -1;
 	if (n > conn->n_in_fds) {
-		protocol_error(conn, "a message lacks %zu of its descriptors", n - conn->n_in_fds);
+		protocol_error(
+			conn, "a message lacks %zu of its descriptors", n - conn->n_in_fds);
 		return -1;
 	}
 	memcpy(fds, conn->in_fds, n * sizeof(int));
@@ -577,7 +580,8 @@ static struct rpc_call *call_new(
 	return call;
 }
 
-static void on_request(struct rpc_conn *conn, uint32_t id, const json_t *name, const json_t *params)
+static void on_request(
+	struct rpc_conn *conn, uint32_t id, const json_t *name, const json_t *params)
 {
 	const struct rpc_service *service = find_service(conn, name);
 	const struct api_method_info *info;
@@ -601,8 +605,8 @@ static void on_request(struct rpc_conn *conn, uint32_t id, const json_t *name, c
 		(void)err_wrap(&err, "%s", info->name);
 		send_error(conn, id, &err);
 	} else {
-		service->handle(conn->ctx, call_new(conn, id, service->method, request), request,
-			fds);
+		service->handle(
+			conn->ctx, call_new(conn, id, service->method, request), request, fds);
 	}
 	close_fds(fds, RPC_MAX_FDS);
 }
@@ -620,8 +624,10 @@ static void on_notification(struct rpc_conn *conn, const json_t *name, const jso
 			"ignoring an unknown notification");
 		return;
 	}
-	if (decode_params(api_method_info(service->method)->request, params, &request, &err) < 0) {
-		protocol_error(conn, "%s: %s", api_method_info(service->method)->name, err.message);
+	if (decode_params(api_method_info(service->method)->request, params, &request, &err) <
+		0) {
+		protocol_error(
+			conn, "%s: %s", api_method_info(service->method)->name, err.message);
 		return;
 	}
 	call = call_new(conn, 0, service->method, request);
@@ -657,7 +663,8 @@ static void on_response(
 	info = api_method_info(p->method);
 	if (take_fds(conn, json_is_null(error) ? info->result_fds : 0, fds) < 0)
 		return;
-	/* out of the table first: the callback may end the connection, and that fails all in it */
+	/* out of the table first: the callback may end the connection, and that fails all in
+	 * it */
 	HASH_DEL(conn->pending, p);
 	p->conn = NULL;
 	rec = record_new(info->result);
@@ -712,7 +719,8 @@ static void parse_in(struct rpc_conn *conn)
 
 	while (conn->in.len > 0 && !conn->broken) {
 		json_t *message;
-		int r = mp_scan(&conn->scan, conn->in.data, conn->in.len, RPC_MAX_MESSAGE, &err);
+		int r = mp_scan(
+			&conn->scan, conn->in.data, conn->in.len, RPC_MAX_MESSAGE, &err);
 		size_t len = conn->scan.at;
 
 		if (r == 0)
@@ -804,7 +812,8 @@ static void watch(struct rpc_conn *conn)
 {
 	if (!conn->broken)
 		(void)uv_poll_start(&conn->poll,
-			UV_READABLE | UV_DISCONNECT | (conn->out_head ? UV_WRITABLE : 0), on_poll);
+			UV_READABLE | UV_DISCONNECT | (conn->out_head ? UV_WRITABLE : 0),
+			on_poll);
 }
 
 struct rpc_conn *rpc_conn_new(uv_loop_t *loop, int *fd, const struct rpc_listen *def, void *ctx,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Between rpc.c (what is said on a connection) and rpc_socket.c (how connections come about). */
+/* Between rpc.c (what is said on a connection) and rpc_socket.c (how connections come
+ * about). */
 
 #include "common/rpc.h"
 

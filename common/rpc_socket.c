@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How connections come about: a listening socket that checks who connects, and a client that keeps
- * one connection alive.
+ * How connections come about: a listening socket that checks who connects, and a client that
+ * keeps one connection alive.
  *
- * Who may do what is decided three times: by the socket's mode and group, by the peer's credentials
- * on accept, and by the method table of the socket. A refusal is logged with the credentials.
+ * Who may do what is decided three times: by the socket's mode and group, by the peer's
+ * credentials on accept, and by the method table of the socket. A refusal is logged with the
+ * credentials.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -55,7 +56,7 @@ static int address_of(const char *path, struct sockaddr_un *ret, struct err *err
 	return 0;
 }
 
-/* --- listening ------------------------------------------------------------------------------ */
+/* --- listening ---------------------------------------------------------------------------- */
 
 static int remove_stale(const char *path, struct err *err)
 {
@@ -88,7 +89,8 @@ int rpc_bind(const char *path, gid_t group, struct err *err)
 	if (r < 0)
 		return err_errno(err, errno, "%s: binding", path);
 	if (lchown(path, (uid_t)-1, group) < 0)
-		return err_errno(err, errno, "%s: giving it to group %u", path, (unsigned)group);
+		return err_errno(
+			err, errno, "%s: giving it to group %u", path, (unsigned)group);
 	if (chmod(path, 0660) < 0)
 		return err_errno(err, errno, "%s: setting its mode", path);
 	if (listen(fd, BACKLOG) < 0)
@@ -137,7 +139,8 @@ static void refuse(const struct rpc_server *s, const struct rpc_peer *peer, cons
 
 	(void)snprintf(pid, sizeof(pid), "%d", (int)peer->pid);
 	(void)snprintf(uid, sizeof(uid), "%u", (unsigned)peer->uid);
-	LOG(WARN, FIELDS(F("socket", s->def->name), F("pid", pid), F("uid", uid), F("err", why)),
+	LOG(WARN,
+		FIELDS(F("socket", s->def->name), F("pid", pid), F("uid", uid), F("err", why)),
 		"refusing a connection");
 }
 
@@ -167,7 +170,9 @@ static void admit(struct rpc_server *s, int *fd)
 	s->n_conns++;
 	c->conn = rpc_conn_new(s->loop, fd, s->def, s->ctx, on_conn_end, c);
 	(void)snprintf(uid, sizeof(uid), "%u", (unsigned)peer.uid);
-	LOG(DEBUG, FIELDS(F("socket", s->def->name), F("peer", rpc_conn_name(c->conn)), F("uid", uid)),
+	LOG(DEBUG,
+		FIELDS(F("socket", s->def->name), F("peer", rpc_conn_name(c->conn)),
+			F("uid", uid)),
 		"connected");
 	if (s->def->events.on_open)
 		s->def->events.on_open(s->ctx, c->conn);
@@ -247,7 +252,7 @@ void rpc_server_free(struct rpc_server *s)
 	uv_close((uv_handle_t *)&s->pause, server_handle_closed);
 }
 
-/* --- connecting ----------------------------------------------------------------------------- */
+/* --- connecting --------------------------------------------------------------------------- */
 
 struct rpc_client {
 	uv_loop_t *loop;

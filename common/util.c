@@ -193,7 +193,8 @@ char *rfc3339_format(int64_t wall, bool millis, char out[static RFC3339_SIZE])
 	(void)gmtime_r(&seconds, &tm);
 	n = strftime(out, RFC3339_SIZE, "%Y-%m-%dT%H:%M:%S", &tm);
 	if (millis)
-		(void)snprintf(out + n, RFC3339_SIZE - n, ".%03uZ", (unsigned)(wall % 1000) % 1000u);
+		(void)snprintf(
+			out + n, RFC3339_SIZE - n, ".%03uZ", (unsigned)(wall % 1000) % 1000u);
 	else
 		(void)snprintf(out + n, RFC3339_SIZE - n, "Z");
 	return out;

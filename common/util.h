@@ -2,10 +2,11 @@
 #pragma once
 
 /*
- * What the C library leaves out: allocation that cannot fail, ownership of locals, growing text.
+ * What the C library leaves out: allocation that cannot fail, ownership of locals, growing
+ * text.
  *
- * Running out of memory ends the process. That is acceptable only because every size that a peer
- * can name is bounded before anything is allocated for it.
+ * Running out of memory ends the process. That is acceptable only because every size that a
+ * peer can name is bounded before anything is allocated for it.
  */
 
 #include <stdarg.h>
@@ -17,10 +18,9 @@
 #include <sys/param.h> /* MIN, MAX */
 #include <unistd.h>
 
-#define ARRAY_SIZE(a)    (sizeof(a) / sizeof((a)[0]))
-#define UNUSED           __attribute__((unused))
-#define container_of(ptr, type, member)                                                         \
-	((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+#define ARRAY_SIZE(a)                   (sizeof(a) / sizeof((a)[0]))
+#define UNUSED                          __attribute__((unused))
+#define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
 
 void *xcalloc(size_t n, size_t size) __attribute__((malloc, returns_nonnull));
 void *xrealloc(void *p, size_t n, size_t size) __attribute__((returns_nonnull));
@@ -28,7 +28,8 @@ char *xstrdup(const char *s) __attribute__((malloc, returns_nonnull));
 /* NULL stays NULL. */
 char *xstrdup_opt(const char *s);
 char *xmemdup0(const void *data, size_t len) __attribute__((malloc, returns_nonnull));
-char *xasprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2), malloc, returns_nonnull));
+char *xasprintf(const char *fmt, ...)
+	__attribute__((format(printf, 1, 2), malloc, returns_nonnull));
 
 /* Cleanup attributes, named by the resource. `take` moves the value out of an owning local. */
 static inline void cleanup_free_p(void *p)
@@ -54,11 +55,11 @@ static inline int take_fd(int *fd)
 	*fd = -1;
 	return taken;
 }
-#define take_ptr(p)                                                                             \
-	__extension__({                                                                         \
-		__typeof__(p) taken_ = (p);                                                     \
-		(p) = NULL;                                                                     \
-		taken_;                                                                         \
+#define take_ptr(p)                                                                            \
+	__extension__({                                                                        \
+		__typeof__(p) taken_ = (p);                                                    \
+		(p) = NULL;                                                                    \
+		taken_;                                                                        \
 	})
 /* Closes if open and remembers that it is closed. */
 static inline void close_fd(int *fd)
@@ -73,9 +74,9 @@ struct buf {
 	char *data;
 	size_t len, cap;
 };
-#define BUF_INIT                                                                                \
-	{                                                                                       \
-		.data = NULL                                                                    \
+#define BUF_INIT                                                                               \
+	{                                                                                      \
+		.data = NULL                                                                   \
 	}
 void buf_fini(struct buf *b);
 void buf_reserve(struct buf *b, size_t more);
@@ -112,6 +113,6 @@ bool str_has_prefix(const char *s, const char *prefix);
 /* NULL counts as equal to NULL only. */
 bool str_equal(const char *a, const char *b);
 
-/* Makes text fit for a log, a gRPC status or a terminal: control bytes become '?', invalid UTF-8
- * becomes '?'. In place. */
+/* Makes text fit for a log, a gRPC status or a terminal: control bytes become '?', invalid
+ * UTF-8 becomes '?'. In place. */
 void str_sanitize(char *s);

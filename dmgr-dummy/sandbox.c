@@ -11,15 +11,9 @@
 
 static const int caps[] = {CAP_NET_ADMIN};
 
-static const char *const syscalls[] = {
-	"ioctl", /* SIOCGSKNS: which namespace a socket is in */
-};
-
 const struct privileges dummy_privileges = {
 	.program = "dmgr-dummy",
 	.caps = caps,
 	.n_caps = ARRAY_SIZE(caps),
-	.syscalls = syscalls,
-	.n_syscalls = ARRAY_SIZE(syscalls),
 	.max_fds = 64, /* one connection, and the descriptors of the calls it may queue */
 };

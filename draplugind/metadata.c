@@ -233,7 +233,8 @@ static int bring_up_to_date(int dir, const struct metadata *m, const struct clai
 
 	if (find_file(dir, &old, err) < 0)
 		return -1;
-	if (str_equal(old.uid, claim->uid) && old.generation >= 1) {
+	if (str_equal(old.uid, claim->uid) && old.generation >= 1 &&
+		old.generation < INT64_MAX) {
 		generation = old.generation;
 		if (put_text(&text, m, claim, prepared, request, generation, err) < 0)
 			return -1;

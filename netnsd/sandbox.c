@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * CAP_SYS_ADMIN is what setns(2) asks for. CAP_NET_ADMIN must be held by whoever opens a netlink
- * socket through which somebody else is to change things: the kernel asks it of the opener and of
- * the sender (netlink_ns_capable(), net/netlink/af_netlink.c). Most sysctls of an interface may be
- * written by root without it, some not (devinet_sysctl_forward(), net/ipv4/devinet.c).
+ * CAP_SYS_ADMIN is what setns(2) asks for. CAP_NET_ADMIN must be held by whoever opens a
+ * netlink socket through which somebody else is to change things: the kernel asks it of the
+ * opener and of the sender (netlink_ns_capable(), net/netlink/af_netlink.c). Most sysctls of an
+ * interface may be written by root without it, some not (devinet_sysctl_forward(),
+ * net/ipv4/devinet.c).
  */
 #include "netnsd/sandbox.h"
 

@@ -13,11 +13,10 @@
  * and an attach that comes too late is undone by the stop that the runtime sends after an
  * error.
  *
- * A pod whose devices cannot be attached meets two gates. At the first its sandbox is refused,
- * unless that would harm the runtime (release.h). At the second each of its containers is: an
- * attach is tried once more, and what it lacks is the answer. The second one stands in the way
- * of every container of the node, so it passes at once whoever is known to have all, and it
- * asks statd about nobody else's devices.
+ * A pod whose devices cannot be attached meets two gates: its sandbox, and then each of its
+ * containers (answer.h says which of them close). At the second one an attach is tried once
+ * more. It stands in the way of every container of the node, so whoever is known to have all
+ * its devices passes at once.
  *
  * A sandbox of the host's network has nothing to be attached to, and a pod whose names are none
  * of Kubernetes' has no claim: both are answered at once. For all others statd is asked, and it
@@ -34,24 +33,11 @@
 #include "common/daemon.h"
 #include "common/log.h"
 #include "common/util.h"
+#include "nrihookd/answer.h"
 #include "nrihookd/list.h"
-#include "nrihookd/release.h"
 
-#define MARGIN_MS    150 /* for our answer to arrive, and for a loop that is late */
 #define RETRY_MS     20
 #define LATE_AT_ONCE 16 /* each has a descriptor in flight, which the kernel counts */
-
-static const char *const op_names[] = {
-	[POD_OP_RUN] = "attach",
-	[POD_OP_STOP] = "detach",
-	[POD_OP_REMOVE] = "detach",
-	[POD_OP_LATE] = "late attach",
-	[POD_OP_CREATE] = "attach",
-};
-
-#define POD_FIELDS(pod_, err_)                                                                 \
-	FIELDS(F("pod", (pod_)->uid), F("sandbox", (pod_)->sandbox_id),                        \
-		F("namespace", (pod_)->namespace), F("name", (pod_)->name), F("err", err_))
 
 static void arm(struct hooks *h);
 
@@ -60,108 +46,14 @@ static bool is_stopping(const struct hooks *h)
 	return h->on_idle != NULL;
 }
 
-/* --- answering the runtime ---------------------------------------------------------------- */
-
-static uint64_t answer_within_ms(uint64_t budget_ms)
-{
-	return MAX(budget_ms / 2, budget_ms > MARGIN_MS ? budget_ms - MARGIN_MS : 0);
-}
-
-/* Whether the runtime gets to know that it failed. */
-static bool is_told(const struct hooks *h, enum pod_op_kind kind)
-{
-	switch (kind) {
-	case POD_OP_RUN: return !h->log_only && !h->defer;
-	case POD_OP_CREATE: return !h->log_only;
-	case POD_OP_STOP: return true;
-	case POD_OP_REMOVE: /* the last event of a sandbox: no runtime does anything about it */
-	case POD_OP_LATE: break;
-	}
-	return false;
-}
-
-static void reply(struct hooks *h, enum pod_op_kind kind, struct runtime_ticket ticket,
-	const struct err *err)
-{
-	runtime_reply(h->runtime, ticket, is_told(h, kind) ? err : NULL);
-}
-
-/* At most once. err NULL is success. */
-static void answer(struct hooks *h, struct pod_op *op, const struct err *err)
-{
-	const struct pod *pod = op->pod;
-	const char *what = op_names[op->kind];
-	struct err told;
-
-	if (!op->answer_by_ms)
-		return;
-	op->answer_by_ms = 0;
-	if (err) {
-		told = *err;
-		if (pod->name && pod->namespace)
-			(void)err_wrap(&told, "%s of the devices of pod %s/%s", what,
-				pod->namespace, pod->name);
-		else
-			(void)err_wrap(&told, "%s of the devices of pod %s", what, pod->uid);
-	}
-	reply(h, op->kind, op->ticket, err ? &told : NULL);
-}
-
-static void answer_when_due(struct hooks *h, struct pod_op *op, uint64_t now)
-{
-	/* one that waits has what it waits for to blame */
-	struct err err = op->err.kind != ERR_NONE ? op->err : op->pod->ops->err;
-
-	if (!op->answer_by_ms || now < op->answer_by_ms)
-		return;
-	if (err.kind == ERR_NONE)
-		(void)err_set(&err, ERR_DEADLINE, "it is not done within the runtime's time");
-	answer(h, op, &err);
-}
-
 /* --- the end of an operation -------------------------------------------------------------- */
-
-static const char *consequence(const struct hooks *h, enum pod_op_kind kind)
-{
-	switch (kind) {
-	case POD_OP_RUN:
-		if (is_told(h, kind))
-			return ": the sandbox is refused";
-		if (!h->log_only)
-			return ": the sandbox stands, its containers are refused";
-		return ": the pod runs without its devices";
-	case POD_OP_CREATE:
-		if (is_told(h, kind))
-			return ": the container is refused";
-		return ": the container runs without the pod's devices";
-	case POD_OP_LATE: return ": the pod runs without its devices";
-	case POD_OP_STOP:
-	case POD_OP_REMOVE: break;
-	}
-	return "";
-}
-
-static void log_end(
-	const struct hooks *h, const struct pod_op *op, const struct err *err, int64_t devices)
-{
-	const char *what = op_names[op->kind];
-
-	if (err)
-		LOG(ERROR, POD_FIELDS(op->pod, err->message), "%s failed%s", what,
-			consequence(h, op->kind));
-	else if (devices > 0)
-		LOG(INFO, POD_FIELDS(op->pod, ""), "%s: %lld devices", what,
-			(long long)devices);
-	else
-		LOG(DEBUG, POD_FIELDS(op->pod, ""), "%s: done", what);
-}
 
 /* Says how it ended. The caller takes it out of the queue. */
 static void finish(struct hooks *h, struct pod_op *op, const struct err *err, int64_t devices)
 {
-	log_end(h, op, err, devices);
+	answer_log(h, op, err, devices);
 	/* the runtime takes a sandbox down whose start has failed */
-	if (err && op->kind == POD_OP_RUN && is_told(h, op->kind))
+	if (err && op->kind == POD_OP_RUN && answer_is_told(h, op->kind))
 		op->pod->live = false;
 	answer(h, op, err);
 }
@@ -485,22 +377,6 @@ static void on_changed(void *ctx)
 	daemon_status("%s: %s", state, detail);
 }
 
-/* Which gate is the first one depends on the runtime. */
-static void on_configured(void *ctx, const char *name, const char *version)
-{
-	struct hooks *h = ctx;
-	const char *what = "its sandbox is refused, and its containers";
-
-	h->defer = release_leaks_refused(name, version);
-	if (h->log_only)
-		what = "it runs without them, as --on-attach-failure says";
-	else if (h->defer)
-		what = "its sandbox stands and its containers are refused, because this "
-		       "runtime does not clean up after a sandbox that is refused";
-	LOG(INFO, FIELDS(F("runtime", name), F("version", version)),
-		"when the devices of a pod cannot be attached, %s", what);
-}
-
 static const enum pod_op_kind kinds[] = {
 	[NRI_RUN] = POD_OP_RUN,
 	[NRI_STOP] = POD_OP_STOP,
@@ -543,9 +419,7 @@ static void on_pod_event(void *ctx, enum nri_event event, const struct nri_pod *
 	}
 	op = queue(h, event, told, &err);
 	if (!op) {
-		LOG(ERROR, FIELDS(F("pod", told->uid), F("err", err.message)),
-			"an event of the runtime is not taken%s", consequence(h, kinds[event]));
-		reply(h, kinds[event], ticket, &err);
+		answer_not_taken(h, kinds[event], told, ticket, &err);
 		return;
 	}
 	op->ticket = ticket;
@@ -559,7 +433,7 @@ static void on_pod_event(void *ctx, enum nri_event event, const struct nri_pod *
 
 const struct runtime_events hooks_runtime_events = {
 	.changed = on_changed,
-	.configured = on_configured,
+	.configured = answer_configured,
 	.list_begin = list_begin,
 	.list_pod = list_pod,
 	.list_end = list_end,

@@ -122,7 +122,7 @@ void list_sync(struct hooks *h)
 				.sandbox_id = pod->sandbox_id,
 			};
 	}
-	h->sync = rpc_start(h->loop, hook_rpc_conn(h->rpc), API_POD_SYNC, &request, NULL, 0,
-		on_missing, h);
+	h->sync = rpc_start(
+		h->loop, hook_rpc_conn(h->rpc), API_POD_SYNC, &request, NULL, 0, on_missing, h);
 	free(refs);
 }

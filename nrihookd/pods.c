@@ -157,18 +157,6 @@ struct pod_op *pods_op_add(
 	return op;
 }
 
-bool pods_op_queued(const struct pod *pod, enum pod_op_kind kind)
-{
-	const struct pod_op *op;
-
-	DL_FOREACH(pod->ops, op)
-	{
-		if (op->kind == kind)
-			return true;
-	}
-	return false;
-}
-
 struct pod_op *pods_op_done(struct pods *pods, struct pod_op *op)
 {
 	struct pod *pod = op->pod;

@@ -103,7 +103,6 @@ void pods_list_end(struct pods *pods);
 /* Puts an operation at the end of its sandbox's queue. NULL: ERR_BUSY. */
 struct pod_op *pods_op_add(
 	struct pods *pods, struct pod *pod, enum pod_op_kind kind, struct err *err);
-bool pods_op_queued(const struct pod *pod, enum pod_op_kind kind);
 /* Frees the first operation of its sandbox's queue. The next one, or NULL, and then the sandbox
  * may have been forgotten. */
 struct pod_op *pods_op_done(struct pods *pods, struct pod_op *op);

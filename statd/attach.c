@@ -8,12 +8,12 @@
  *	                                       ▼              ▼            ▼
  *	                                  answer with the error ◀── UNDO ×m
  *
- * All or nothing: when one device fails, those that this call put in come back, and the answer is
- * the error. Names are checked in the pod before anything moves, alternative names included; links
- * that carry the mark of the pod's own claims do not count, since after a crash half way they may be
- * there already. A second call for the same sandbox finds all rows attached and does nothing. Rows
- * that are attached to another sandbox of the pod, one that was replaced and whose end comes late or
- * never, leave that one first.
+ * All or nothing: when one device fails, those that this call put in come back, and the answer
+ * is the error. Names are checked in the pod before anything moves, alternative names included;
+ * links that carry the mark of the pod's own claims do not count, since after a crash half way
+ * they may be there already. A second call for the same sandbox finds all rows attached and
+ * does nothing. Rows that are attached to another sandbox of the pod, one that was replaced and
+ * whose end comes late or never, leave that one first.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -87,7 +87,7 @@ static struct rpc_conn *manager_of(const struct attach *a, const struct alloc_ro
 	return statd_manager(a->s, manager_type_parse(row->manager));
 }
 
-/* --- UNDO ----------------------------------------------------------------------------------------- */
+/* --- UNDO --------------------------------------------------------------------------------- */
 
 static void on_undone(void *ctx, const struct err *err)
 {
@@ -120,7 +120,7 @@ static void device_failed(struct attach *a, const struct err *err)
 	attach_fail(a, &wrapped);
 }
 
-/* --- SYSCTL --------------------------------------------------------------------------------------- */
+/* --- SYSCTL ------------------------------------------------------------------------------- */
 
 static void attach_next(struct attach *a);
 
@@ -140,7 +140,8 @@ static void on_sysctls_set(
 	attach_next(a);
 }
 
-static void add_settings(struct netns_sysctl *request, const char *family, const struct strmap *map)
+static void add_settings(
+	struct netns_sysctl *request, const char *family, const struct strmap *map)
 {
 	for (size_t i = 0; i < map->n; i++)
 		request->settings.v[request->settings.n++] = (struct sysctl_setting){
@@ -159,13 +160,13 @@ static bool set_sysctls(struct attach *a, const struct alloc_row *row)
 	request.settings.v = xcalloc(n, sizeof(*request.settings.v));
 	add_settings(&request, "ipv4", &c->sysctl_ipv4);
 	add_settings(&request, "ipv6", &c->sysctl_ipv6);
-	(void)rpc_start(a->s->loop, peer_conn(&a->s->peers, PEER_NETNSD), API_NETNS_SYSCTL, &request,
-		a->fds, 0, on_sysctls_set, a);
+	(void)rpc_start(a->s->loop, peer_conn(&a->s->peers, PEER_NETNSD), API_NETNS_SYSCTL,
+		&request, a->fds, 0, on_sysctls_set, a);
 	free(request.settings.v);
 	return true;
 }
 
-/* --- ATTACH, RECOVER ------------------------------------------------------------------------------- */
+/* --- ATTACH, RECOVER ---------------------------------------------------------------------- */
 
 static void mark_attached(struct attach *a, const char *if_name)
 {
@@ -271,7 +272,7 @@ static void attach_next(struct attach *a)
 		on_attached, a);
 }
 
-/* --- SOCKET, CHECK ---------------------------------------------------------------------------------- */
+/* --- SOCKET, CHECK ------------------------------------------------------------------------ */
 
 static void on_names_checked(
 	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
@@ -300,7 +301,8 @@ static int collect_names(const struct attach *a, struct name_list *ret, struct e
 				row->device_name);
 		if (strlist_has(&ret->names, name))
 			return err_set(err, ERR_INVALID,
-				"pod interface allocations is invalid: two devices of the pod want "
+				"pod interface allocations is invalid: two devices of the pod "
+				"want "
 				"the name \"%s\"",
 				name);
 		strlist_add(&ret->names, name);
@@ -343,11 +345,11 @@ static void open_socket(struct attach *a)
 {
 	struct netns_socket request = {.protocol = (char *)(uintptr_t) "route"};
 
-	(void)rpc_start(a->s->loop, peer_conn(&a->s->peers, PEER_NETNSD), API_NETNS_SOCKET, &request,
-		a->fds, 0, on_socket, a);
+	(void)rpc_start(a->s->loop, peer_conn(&a->s->peers, PEER_NETNSD), API_NETNS_SOCKET,
+		&request, a->fds, 0, on_socket, a);
 }
 
-/* --- LEAVE ------------------------------------------------------------------------------------------ */
+/* --- LEAVE -------------------------------------------------------------------------------- */
 
 static void leave_next(struct attach *a);
 
@@ -388,7 +390,7 @@ static void leave_next(struct attach *a)
 	detach_rows(a->s, old, &keys, on_left, a);
 }
 
-/* --- LOCK ------------------------------------------------------------------------------------------- */
+/* --- LOCK --------------------------------------------------------------------------------- */
 
 static void on_locked(void *ctx)
 {

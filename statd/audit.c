@@ -2,14 +2,14 @@
 /*
  * Leftovers: what a manager made for a claim that no row knows.
  *
- * A process that dies between a device's setup and the claim's status leaves something in the kernel
- * that nothing else remembers. The mark that the manager put on it names the claim, so that the
- * manager can list what carries a mark of an unknown claim, and statd has it freed: before the first
- * claim is served, and again each time that the manager connects.
+ * A process that dies between a device's setup and the claim's status leaves something in the
+ * kernel that nothing else remembers. The mark that the manager put on it names the claim, so
+ * that the manager can list what carries a mark of an unknown claim, and statd has it freed:
+ * before the first claim is served, and again each time that the manager connects.
  *
- * Claims that are being prepared count as known, and that is looked at again right before each free:
- * a manager does one thing after the other, so a setup that was sent before the free is known here,
- * and one that is sent after it makes the device anew.
+ * Claims that are being prepared count as known, and that is looked at again right before each
+ * free: a manager does one thing after the other, so a setup that was sent before the free is
+ * known here, and one that is sent after it makes the device anew.
  */
 #include <string.h>
 
@@ -28,7 +28,8 @@ static void known_claims(const struct statd *s, struct strlist *ret)
 {
 	const struct table_row *row = table_first(s->tables.allocations);
 
-	/* rows come sorted by device, not by claim, and a claim has few: a UID may come twice */
+	/* rows come sorted by device, not by claim, and a claim has few: a UID may come
+	 * twice */
 	for (; row; row = table_next(row))
 		strlist_add(ret, alloc_row_of(row)->claim_uid);
 	hold_claims(&s->holds, ret);
@@ -47,15 +48,16 @@ static void audit_end(struct audit *a)
 
 static void free_next(struct audit *a);
 
-static void on_freed(void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
+static void on_freed(
+	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
 {
 	struct audit *a = ctx;
 	const struct device_alloc *leftover = &a->found.leftovers.v[a->at++];
 
 	if (err)
 		LOG(ERROR,
-			FIELDS(F("claim", leftover->claim_uid), F("device", leftover->device->name),
-				F("err", err->message)),
+			FIELDS(F("claim", leftover->claim_uid),
+				F("device", leftover->device->name), F("err", err->message)),
 			"a leftover could not be freed; it may need a look by hand");
 	free_next(a);
 }
@@ -110,7 +112,8 @@ static void on_audited(void *ctx, const struct err *err, const void *result, int
 
 	if (err)
 		LOG(ERROR,
-			FIELDS(F("manager", manager_type_name(a->manager)), F("err", err->message)),
+			FIELDS(F("manager", manager_type_name(a->manager)),
+				F("err", err->message)),
 			"the manager could not look for leftovers");
 	else
 		rec_copy(api_method_info(API_DEVICE_AUDIT)->result, &a->found, result);

@@ -2,16 +2,16 @@
 /*
  * A claim, and the plan to prepare it.
  *
- * Everything that can be refused is refused while the plan is made, before any manager is asked for
- * anything: a wrong field in the last request must not set up and take down the devices of the
- * first. Requests are matched as the API defines it: only results and configurations of our own
- * driver count, a configuration without requests is for all, and one for "req" also is for
- * "req/sub". Of several configurations for a request the last counts, whole: class configurations
- * come first in the list, so that the claim's override them.
+ * Everything that can be refused is refused while the plan is made, before any manager is asked
+ * for anything: a wrong field in the last request must not set up and take down the devices of
+ * the first. Requests are matched as the API defines it: only results and configurations of our
+ * own driver count, a configuration without requests is for all, and one for "req" also is for
+ * "req/sub". Of several configurations for a request the last counts, whole: class
+ * configurations come first in the list, so that the claim's override them.
  *
- * A plan refers to devices, shares and rows, never to positions in tables, so that what happens to
- * other claims meanwhile does not matter to it; that two plans are not carried out for one device
- * at a time is the caller's care.
+ * A plan refers to devices, shares and rows, never to positions in tables, so that what happens
+ * to other claims meanwhile does not matter to it; that two plans are not carried out for one
+ * device at a time is the caller's care.
  */
 #include "statd/claim.h"
 
@@ -20,7 +20,7 @@
 #include "common/check.h"
 #include "statd/publish.h"
 
-/* --- the object -------------------------------------------------------------------------------- */
+/* --- the object --------------------------------------------------------------------------- */
 
 #define MAX_RESULTS   32  /* resource.k8s.io/v1: AllocationResultsMaxSize */
 #define MAX_CONFIGS   64  /* DeviceConfigMaxSize of a class and of a claim */
@@ -28,8 +28,8 @@
 #define MAX_NAME      253
 
 static const struct rec_field metadata_fields[] = {
-	REC_STR(struct claim_metadata, name, "name", REC_REQUIRED, MAX_NAME, check_dns_subdomain,
-		"of the claim"),
+	REC_STR(struct claim_metadata, name, "name", REC_REQUIRED, MAX_NAME,
+		check_dns_subdomain, "of the claim"),
 	REC_STR(struct claim_metadata, namespace, "namespace", REC_REQUIRED, MAX_NAME,
 		check_dns_label, "of the claim"),
 	REC_STR(struct claim_metadata, uid, "uid", REC_REQUIRED, MAX_NAME, check_uid,
@@ -39,7 +39,8 @@ static const struct rec_field metadata_fields[] = {
 	REC_OBJECT(struct claim_metadata, annotations, "annotations", REC_OPTIONAL,
 		"of the claim"),
 };
-static REC_DESC(rec_metadata, struct claim_metadata, "metadata", metadata_fields, NULL, "ObjectMeta");
+static REC_DESC(
+	rec_metadata, struct claim_metadata, "metadata", metadata_fields, NULL, "ObjectMeta");
 
 static const struct rec_field result_fields[] = {
 	REC_STR(struct claim_result, request, "request", REC_REQUIRED, MAX_NAME, NULL,
@@ -81,8 +82,8 @@ static const struct rec_field devices_fields[] = {
 	REC_RECS(struct claim_allocation_devices, config, "config", REC_OPTIONAL, MAX_CONFIGS,
 		struct claim_config, &rec_config, "of the classes, then of the claim"),
 };
-static REC_DESC(rec_allocation_devices, struct claim_allocation_devices, "devices", devices_fields,
-	NULL, "DeviceAllocationResult");
+static REC_DESC(rec_allocation_devices, struct claim_allocation_devices, "devices",
+	devices_fields, NULL, "DeviceAllocationResult");
 
 static const struct rec_field allocation_fields[] = {
 	REC_SUB(struct claim_allocation, devices, "devices", REC_OPTIONAL,
@@ -92,8 +93,10 @@ static REC_DESC(rec_allocation, struct claim_allocation, "allocation", allocatio
 	"AllocationResult");
 
 static const struct rec_field consumer_fields[] = {
-	REC_STR(struct claim_consumer, resource, "resource", REC_OPTIONAL, MAX_NAME, NULL, "pods"),
-	REC_STR(struct claim_consumer, name, "name", REC_REQUIRED, MAX_NAME, NULL, "of the pod"),
+	REC_STR(struct claim_consumer, resource, "resource", REC_OPTIONAL, MAX_NAME, NULL,
+		"pods"),
+	REC_STR(struct claim_consumer, name, "name", REC_REQUIRED, MAX_NAME, NULL,
+		"of the pod"),
 	REC_STR(struct claim_consumer, uid, "uid", REC_REQUIRED, MAX_NAME, check_uid,
 		"of the pod"),
 };
@@ -156,7 +159,7 @@ int claim_decode(const json_t *tree, struct claim *ret, struct err *err)
 	return rec_decode(&rec_claim, tree, REC_LENIENT, "", NULL, ret, err);
 }
 
-/* --- looking around ------------------------------------------------------------------------------ */
+/* --- looking around ----------------------------------------------------------------------- */
 
 static bool same_share(const char *a, const char *b)
 {
@@ -168,7 +171,8 @@ static bool request_matches(const char *name, const char *request)
 {
 	size_t len = strlen(name);
 
-	return strncmp(name, request, len) == 0 && (request[len] == '\0' || request[len] == '/');
+	return strncmp(name, request, len) == 0 &&
+	       (request[len] == '\0' || request[len] == '/');
 }
 
 static bool is_allocated(const struct claim *claim)
@@ -196,8 +200,8 @@ static bool config_applies(
 	return false;
 }
 
-static const struct alloc_row *claim_row(const struct tables *tables, const char *claim_uid,
-	const struct claim_result *result)
+static const struct alloc_row *claim_row(
+	const struct tables *tables, const char *claim_uid, const struct claim_result *result)
 {
 	const struct table_row *row =
 		table_index_first(tables->allocations, ALLOC_BY_CLAIM, claim_uid);
@@ -233,7 +237,7 @@ const char *plan_if_name(const struct device_config *config, const struct device
 	return device ? device->if_name : NULL;
 }
 
-/* --- making the plan ---------------------------------------------------------------------------- */
+/* --- making the plan ---------------------------------------------------------------------- */
 
 /* Whether somebody else has it: a dedicated device, or this share. */
 static int check_not_taken(const struct tables *tables, const struct plan *plan,
@@ -245,7 +249,8 @@ static int check_not_taken(const struct tables *tables, const struct plan *plan,
 
 	for (; row; row = table_index_next(row, ALLOC_BY_DEVICE)) {
 		const struct alloc_row *a = alloc_row_of(row);
-		bool a_shared = a->share_id && *a->share_id, r_shared = result->share_id != NULL;
+		bool a_shared = a->share_id && *a->share_id,
+		     r_shared = result->share_id != NULL;
 
 		if (strcmp(a->claim_uid, plan->claim->metadata->uid) == 0)
 			continue;
@@ -253,10 +258,12 @@ static int check_not_taken(const struct tables *tables, const struct plan *plan,
 			continue;
 		if (strcmp(a->pod_uid, pod->uid) == 0)
 			return err_set(err, ERR_CONFLICT,
-				"device %s is already allocated for pod %s by another claim (%s)",
+				"device %s is already allocated for pod %s by another claim "
+				"(%s)",
 				result->device, pod->name, a->claim_uid);
-		return err_set(err, ERR_CONFLICT, "device %s is still held by claim %s of pod %s",
-			result->device, a->claim_uid, a->pod_uid);
+		return err_set(err, ERR_CONFLICT,
+			"device %s is still held by claim %s of pod %s", result->device,
+			a->claim_uid, a->pod_uid);
 	}
 	return 0;
 }
@@ -276,11 +283,31 @@ static int check_device(
 	shareable = row->device->allow_multiple.v;
 	if (shareable && !r->share_id)
 		return err_set(err, ERR_INVALID,
-			"unexpected input: allocation for device %s has no share ID", r->device);
+			"unexpected input: allocation for device %s has no share ID",
+			r->device);
 	if (!shareable && r->share_id)
 		return err_set(err, ERR_INVALID,
 			"unexpected input: device %s does not allow multiple allocations",
 			r->device);
+	return 0;
+}
+
+/* A device, or a share of one, is prepared once and has one row. */
+static int check_named_once(const struct plan *plan, size_t at, struct err *err)
+{
+	const struct claim_result *r = plan->items[at].result;
+
+	for (size_t i = 0; i < at; i++) {
+		const struct claim_result *earlier = plan->items[i].result;
+
+		if (strcmp(earlier->device, r->device) == 0 &&
+			same_share(earlier->share_id, r->share_id))
+			return err_set(err, ERR_INVALID,
+				"unexpected input: device %s is allocated twice in the claim, "
+				"for "
+				"requests %s and %s",
+				r->device, earlier->request, r->request);
+	}
 	return 0;
 }
 
@@ -298,15 +325,15 @@ static int find_config(const struct plan *plan, const char *driver_name, const c
 		rec_fini(&rec_device_config, ret);
 		if (rec_decode(&rec_device_config, c->opaque->parameters, REC_LENIENT_CASE, "",
 			    NULL, ret, err) < 0)
-			return err_wrap(err, "invalid device config in request %s for claim %s/%s",
-				request, plan->claim->metadata->namespace,
-				plan->claim->metadata->name);
+			return err_wrap(err,
+				"invalid device config in request %s for claim %s/%s", request,
+				plan->claim->metadata->namespace, plan->claim->metadata->name);
 	}
 	return 0;
 }
 
-static int check_name_free(const struct tables *tables, const struct plan *plan, size_t at,
-	struct err *err)
+static int check_name_free(
+	const struct tables *tables, const struct plan *plan, size_t at, struct err *err)
 {
 	const char *name = plan->items[at].config.pod_if_name;
 	const struct table_row *row;
@@ -316,7 +343,8 @@ static int check_name_free(const struct tables *tables, const struct plan *plan,
 	for (size_t i = 0; i < at; i++)
 		if (str_equal(plan->items[i].config.pod_if_name, name))
 			return err_set(err, ERR_INVALID,
-				"podIfName \"%s\" is asked for twice in the claim: for devices %s "
+				"podIfName \"%s\" is asked for twice in the claim: for devices "
+				"%s "
 				"and %s",
 				name, plan->items[i].result->device,
 				plan->items[at].result->device);
@@ -334,8 +362,8 @@ static int check_name_free(const struct tables *tables, const struct plan *plan,
 	return 0;
 }
 
-static int plan_item_make(const struct tables *tables, const char *driver_name, struct plan *plan,
-	const struct claim_result *result, struct err *err)
+static int plan_item_make(const struct tables *tables, const char *driver_name,
+	struct plan *plan, const struct claim_result *result, struct err *err)
 {
 	const struct claim_metadata *meta = plan->claim->metadata;
 	struct plan_item *item = &plan->items[plan->n_items++];
@@ -345,7 +373,8 @@ static int plan_item_make(const struct tables *tables, const char *driver_name, 
 	row = claim_row(tables, meta->uid, result);
 	item->result = result;
 	item->in_status = in_status(plan->claim, driver_name, result);
-	if (find_config(plan, driver_name, result->request, &item->config, err) < 0 ||
+	if (check_named_once(plan, plan->n_items - 1, err) < 0 ||
+		find_config(plan, driver_name, result->request, &item->config, err) < 0 ||
 		check_name_free(tables, plan, plan->n_items - 1, err) < 0)
 		return -1;
 	if (row) {
@@ -365,14 +394,15 @@ static int check_claim(const struct claim *claim, const char *uid, struct err *e
 
 	if (strcmp(m->uid, uid) != 0)
 		return err_set(err, ERR_CONFLICT,
-			"claim %s/%s got replaced: its UID is %s, asked for was %s", m->namespace,
-			m->name, m->uid, uid);
+			"claim %s/%s got replaced: its UID is %s, asked for was %s",
+			m->namespace, m->name, m->uid, uid);
 	if (!is_allocated(claim))
 		return err_set(err, ERR_INVALID, "claim %s/%s is not allocated", m->namespace,
 			m->name);
 	if (claim->status->reserved_for.n != 1)
 		return err_set(err, ERR_INVALID,
-			"unexpected input: claim %s/%s is reserved for %zu consumers, must be for "
+			"unexpected input: claim %s/%s is reserved for %zu consumers, must be "
+			"for "
 			"exactly one pod",
 			m->namespace, m->name, claim->status->reserved_for.n);
 	return 0;
@@ -420,7 +450,7 @@ void plan_fini(struct plan *plan)
 	*plan = (struct plan){0};
 }
 
-/* --- what comes of it ----------------------------------------------------------------------------- */
+/* --- what comes of it --------------------------------------------------------------------- */
 
 static const struct device *item_device(const struct plan_item *item)
 {
@@ -468,7 +498,8 @@ static int item_data(const struct plan_item *item, json_t **ret, struct err *err
 	if (bytes > CLAIM_DATA_MAX) {
 		json_decref(tree);
 		return err_set(err, ERR_INVALID,
-			"device %s: its state takes %zu bytes of the claim's status, at most %d "
+			"device %s: its state takes %zu bytes of the claim's status, at most "
+			"%d "
 			"are allowed",
 			item->result->device, bytes, CLAIM_DATA_MAX);
 	}
@@ -559,13 +590,13 @@ void plan_result(const struct plan *plan, struct claim_prepare_result *ret)
 			.device = xstrdup(item->result->device),
 			.share_id = xstrdup_opt(item->result->share_id),
 			.if_name = xstrdup_opt(plan_if_name(item_config(item), device)),
-			.attributes = publish_attributes(device, item_pool(item),
-				manager_type_name(item->manager)),
+			.attributes = publish_attributes(
+				device, item_pool(item), manager_type_name(item->manager)),
 		};
 	}
 }
 
-/* --- restoring ------------------------------------------------------------------------------------ */
+/* --- restoring ---------------------------------------------------------------------------- */
 
 static const char *request_of(const struct claim *claim, const struct claim_device_status *d)
 {
@@ -588,13 +619,15 @@ static int restore_device(const struct claim *claim, const struct claim_device_s
 	enum manager_type manager;
 
 	if (!d->data)
-		return err_set(err, ERR_INVALID, "failed to deserialize device: it has no data");
+		return err_set(
+			err, ERR_INVALID, "failed to deserialize device: it has no data");
 	if (rec_decode(&rec_claim_data, d->data, REC_LENIENT, "data", NULL, &data, err) < 0)
 		return err_wrap(err, "failed to deserialize device");
 	manager = manager_type_parse(data.manager);
 	if (manager == MANAGER_INVALID || !config_enabled(config, manager)) {
 		(void)err_set(err, ERR_INVALID,
-			"unknown device manager type %s: it is not enabled in the configuration",
+			"unknown device manager type %s: it is not enabled in the "
+			"configuration",
 			data.manager);
 		rec_fini(&rec_claim_data, &data);
 		return -1;

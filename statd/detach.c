@@ -5,13 +5,13 @@
  *	detach_rows():  SOCKET ─▶ DETACH ×n ─▶ done
  *	a pod's detach: LOCK pod ─▶ detach_rows() ─▶ answer
  *
- * The namespace is the descriptor that was kept at attach: by the time that a sandbox's end is told,
- * its path may be gone. Without the descriptor there is nothing to enter: the sandbox was not known
- * to this process, its namespace ends with the runtime's last reference, and what the kernel does
- * with the links then is the manager's next recover or free to find.
+ * The namespace is the descriptor that was kept at attach: by the time that a sandbox's end is
+ * told, its path may be gone. Without the descriptor there is nothing to enter: the sandbox was
+ * not known to this process, its namespace ends with the runtime's last reference, and what the
+ * kernel does with the links then is the manager's next recover or free to find.
  *
- * What matters is which sandbox is meant: a late or second end of an old one touches only rows that
- * still name it, never a device that a newer sandbox or claim holds.
+ * What matters is which sandbox is meant: a late or second end of an old one touches only rows
+ * that still name it, never a device that a newer sandbox or claim holds.
  */
 #include <string.h>
 
@@ -80,7 +80,8 @@ static void failed(struct detach_rows_job *j, const char *key, const struct err 
 
 static void job_next(struct detach_rows_job *j);
 
-static void on_detached(void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
+static void on_detached(
+	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
 {
 	struct detach_rows_job *j = ctx;
 	const char *key = j->keys.v[--j->left];
@@ -106,8 +107,8 @@ static void job_next(struct detach_rows_job *j)
 		a.allocation = &alloc;
 		a.if_name = row->pod_if_name;
 		(void)rpc_start(j->s->loop,
-			statd_manager(j->s, manager_type_parse(row->manager)), API_DEVICE_DETACH,
-			&a, j->fds, 0, on_detached, j);
+			statd_manager(j->s, manager_type_parse(row->manager)),
+			API_DEVICE_DETACH, &a, j->fds, 0, on_detached, j);
 		return;
 	}
 	job_end(j);
@@ -133,24 +134,26 @@ void detach_rows(struct statd *s, const char *sandbox_id, struct strlist *keys,
 	struct netns_socket request = {.protocol = (char *)(uintptr_t) "route"};
 	struct detach_rows_job *j = xcalloc(1, sizeof(*j));
 
-	*j = (struct detach_rows_job){.s = s, .keys = *keys, .left = keys->n, .done = done, .ctx = ctx};
+	*j = (struct detach_rows_job){
+		.s = s, .keys = *keys, .left = keys->n, .done = done, .ctx = ctx};
 	*keys = (struct strlist){0};
 	j->sandbox_id = xstrdup(sandbox_id);
 	j->fds[0] = sandbox_netns(&s->sandboxes, sandbox_id);
 	j->fds[1] = -1;
 	if (j->fds[0] < 0) {
 		LOG(WARN, FIELDS(F("sandbox", sandbox_id)),
-			"the namespace of a sandbox that ends is not known; nothing is taken back");
+			"the namespace of a sandbox that ends is not known; nothing is taken "
+			"back");
 		for (size_t i = 0; i < j->keys.n; i++)
 			mark_detached(s, j->keys.v[i]);
 		job_end(j);
 		return;
 	}
-	(void)rpc_start(s->loop, peer_conn(&s->peers, PEER_NETNSD), API_NETNS_SOCKET, &request, j->fds,
-		0, on_socket, j);
+	(void)rpc_start(s->loop, peer_conn(&s->peers, PEER_NETNSD), API_NETNS_SOCKET, &request,
+		j->fds, 0, on_socket, j);
 }
 
-/* --- a pod's detach ------------------------------------------------------------------------------- */
+/* --- a pod's detach ----------------------------------------------------------------------- */
 
 struct detach {
 	struct statd *s;
@@ -217,7 +220,7 @@ void detach_start(struct statd *s, struct rpc_call *call, const struct pod_detac
 	lock_take(s->locks, &d->lock, "pod", d->pod_uid, on_locked, d);
 }
 
-/* --- what the runtime has --------------------------------------------------------------------------- */
+/* --- what the runtime has ----------------------------------------------------------------- */
 
 static bool lists(const struct pod_sync *pods, const char *sandbox_id)
 {
@@ -231,7 +234,8 @@ void pod_check(const struct statd *s, const struct pod_ref *pod, struct pod_chec
 {
 	const struct table_row *row =
 		table_index_first(s->tables.allocations, ALLOC_BY_POD, pod->pod_uid);
-	/* a row may say that its device is there while the last step of an attach can still fail */
+	/* a row may say that its device is there while the last step of an attach can still
+	 * fail */
 	bool moving = lock_is_held(s->locks, "pod", pod->pod_uid);
 
 	*ret = (struct pod_check_result){.wanted = {0, true}, .there = {0, true}};
@@ -262,7 +266,8 @@ void sync_pods(struct statd *s, const struct pod_sync *pods, struct pod_sync_res
 	for (; row; row = table_next(row)) {
 		const struct alloc_row *a = alloc_row_of(row);
 
-		if (!a->sandbox_id || lists(pods, a->sandbox_id) || strlist_has(&told, a->sandbox_id))
+		if (!a->sandbox_id || lists(pods, a->sandbox_id) ||
+			strlist_has(&told, a->sandbox_id))
 			continue;
 		strlist_add(&told, a->sandbox_id);
 		LOG(WARN, FIELDS(F("pod", a->pod_uid), F("sandbox", a->sandbox_id)),

@@ -50,8 +50,8 @@ void row_set_problem(struct statd *s, const char *key, const struct err *err)
 	row_put(s, &row);
 }
 
-/* A function bound to vfio-pci. One that its manager has not rebuilt yet has no attributes either,
- * and may have a link. */
+/* A function bound to vfio-pci. One that its manager has not rebuilt yet has no attributes
+ * either, and may have a link. */
 static bool has_no_link(enum manager_type manager, const struct device *prepared)
 {
 	return manager == MANAGER_SRIOV && prepared->attributes && !prepared->kernel_if_name;

@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * The flows: each is a state machine of its own, started by a call and answered by it. Each holds
- * the locks it needs ("claim" by UID, then "pod" by UID) from its first step to its last.
+ * The flows: each is a state machine of its own, started by a call and answered by it. Each
+ * holds the locks it needs ("claim" by UID, then "pod" by UID) from its first step to its last.
  *
- * Locks, and what a table row is worth: whoever holds a claim's lock alone inserts and deletes rows
- * of that claim; whoever holds a pod's lock alone changes where the pod's devices are.
+ * Locks, and what a table row is worth: whoever holds a claim's lock alone inserts and deletes
+ * rows of that claim; whoever holds a pod's lock alone changes where the pod's devices are.
  */
 
 #include "common/rpc.h"
@@ -22,31 +22,32 @@ void attach_start(
 	struct statd *s, struct rpc_call *call, const struct pod_attach *pod, int *netns_fd);
 /* A sandbox ends: call may be NULL, and then failures are only logged. */
 void detach_start(struct statd *s, struct rpc_call *call, const struct pod_detach *pod);
-/* What the runtime has: detaches from sandboxes that are gone, and fills in those that it should
- * attach. */
+/* What the runtime has: detaches from sandboxes that are gone, and fills in those that it
+ * should attach. */
 void sync_pods(struct statd *s, const struct pod_sync *pods, struct pod_sync_result *ret);
-/* How many devices the pod is to have in this sandbox, and has. While one is being moved there or
- * back, none count as being there. */
+/* How many devices the pod is to have in this sandbox, and has. While one is being moved there
+ * or back, none count as being there. */
 void pod_check(const struct statd *s, const struct pod_ref *pod, struct pod_check_result *ret);
 
 /* A part of other flows: takes the devices in these rows (keys of the allocations table, all
- * attached to one sandbox) back out of it, the last first. Goes on past one that fails; then err is
- * about all that did, and their rows keep sandbox and problem. The pod's lock is held by the
- * caller. keys is taken over. */
+ * attached to one sandbox) back out of it, the last first. Goes on past one that fails; then
+ * err is about all that did, and their rows keep sandbox and problem. The pod's lock is held by
+ * the caller. keys is taken over. */
 void detach_rows(struct statd *s, const char *sandbox_id, struct strlist *keys,
 	void (*done)(void *ctx, const struct err *err), void *ctx);
 
 /* restore.c: fills the allocations table from the store; ends with statd serving managers. */
 void restore_begin(struct statd *s);
-/* A manager has said hello: hands it what was prepared before, and takes what it makes of it. */
+/* A manager has said hello: hands it what was prepared before, and takes what it makes of
+ * it. */
 void restore_manager(struct statd *s, enum manager_type manager);
 
-/* audit.c: frees what the manager finds in the kernel that belongs to no claim. Until that is done for
- * every manager once, statd is not ready. */
+/* audit.c: frees what the manager finds in the kernel that belongs to no claim. Until that is
+ * done for every manager once, statd is not ready. */
 void audit_manager(struct statd *s, enum manager_type manager);
 bool audit_complete(const struct statd *s);
 
-/* --- for flows -------------------------------------------------------------------------------- */
+/* --- for flows ---------------------------------------------------------------------------- */
 
 /* A row as its manager sees it; everything is borrowed from row. */
 struct device_alloc row_alloc(const struct alloc_row *row);

@@ -11,16 +11,17 @@ struct hold {
 	UT_hash_handle hh;
 };
 
-int hold_take(struct hold **all, const char *device, const char *share_id, const char *claim_uid,
-	struct err *err)
+int hold_take(struct hold **all, const char *device, const char *share_id,
+	const char *claim_uid, struct err *err)
 {
 	cleanup_free char *key = xasprintf("%s/%s", device, share_id ? share_id : "");
 	struct hold *h;
 
 	HASH_FIND_STR(*all, key, h);
 	if (h && strcmp(h->claim_uid, claim_uid) != 0)
-		return err_set(err, ERR_BUSY, "device %s is being prepared for claim %s right now",
-			device, h->claim_uid);
+		return err_set(err, ERR_BUSY,
+			"device %s is being prepared for claim %s right now", device,
+			h->claim_uid);
 	if (h)
 		return 0;
 	h = xcalloc(1, sizeof(*h));
@@ -34,8 +35,7 @@ void hold_release_claim(struct hold **all, const char *claim_uid)
 {
 	struct hold *h, *tmp;
 
-	HASH_ITER(hh, *all, h, tmp)
-	{
+	HASH_ITER (hh, *all, h, tmp) {
 		if (strcmp(h->claim_uid, claim_uid) != 0)
 			continue;
 		HASH_DEL(*all, h);
@@ -49,7 +49,7 @@ void hold_claims(struct hold *const *all, struct strlist *ret)
 {
 	struct hold *h, *tmp;
 
-	HASH_ITER(hh, *all, h, tmp)
+	HASH_ITER (hh, *all, h, tmp)
 		if (!strlist_has(ret, h->claim_uid))
 			strlist_add(ret, h->claim_uid);
 }

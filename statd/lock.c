@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One queue a name, its head the holder. A queue exists while somebody is in it. Heads that are to
- * be called back wait in a list for the set's timer, so that a release does not run the next one's
- * work inside itself.
+ * One queue a name, its head the holder. A queue exists while somebody is in it. Heads that are
+ * to be called back wait in a list for the set's timer, so that a release does not run the next
+ * one's work inside itself.
  */
 #include "statd/lock.h"
 

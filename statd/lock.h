@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Locks by name: who holds "claim/<uid>" works on that claim, everyone else waits in the order of
- * asking. For one loop: nothing blocks, a waiter is called back.
+ * Locks by name: who holds "claim/<uid>" works on that claim, everyone else waits in the order
+ * of asking. For one loop: nothing blocks, a waiter is called back.
  *
  * Names are taken in one order everywhere, claims before pods, so that no two can wait for each
  * other.

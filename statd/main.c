@@ -6,10 +6,10 @@
 #include "common/util.h"
 #include "statd/statd.h"
 
-#define OPTION(name_, member_, arg_, type_, doc_)                                               \
-	{                                                                                       \
-		.name = name_, .type = type_, .offset = offsetof(struct statd_options, member_),\
-		.arg = arg_, .doc = doc_                                                        \
+#define OPTION(name_, member_, arg_, type_, doc_)                                              \
+	{                                                                                      \
+		.name = name_, .type = type_,                                                  \
+		.offset = offsetof(struct statd_options, member_), .arg = arg_, .doc = doc_    \
 	}
 
 static const struct cli_option options_table[] = {

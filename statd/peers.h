@@ -23,8 +23,8 @@ enum peer_role {
 struct peer {
 	bool expected; /* without it something is missing */
 	struct rpc_conn *conn;
-	char state[32];    /* one word */
-	char *detail;      /* NULL: nothing to add */
+	char state[32];   /* one word */
+	char *detail;     /* NULL: nothing to add */
 	int64_t since_ms; /* wall clock of the last change of state */
 };
 
@@ -41,8 +41,8 @@ enum peer_role peer_role_of_front(const char *role);
 void peers_init(struct peers *peers);
 void peers_fini(struct peers *peers);
 void peer_expect(struct peers *peers, enum peer_role role);
-/* A peer has said who it is. One that was there in the same role is closed: a restarted process may
- * be back before the end of the old one is seen. */
+/* A peer has said who it is. One that was there in the same role is closed: a restarted process
+ * may be back before the end of the old one is seen. */
 void peer_connected(struct peers *peers, enum peer_role role, struct rpc_conn *conn);
 /* detail may be NULL. */
 void peer_set_state(

@@ -7,13 +7,14 @@
  *	                 │         └────▶ UNDO ×m ─▶ answer with the first error
  *	                 └▶ answer with what is wrong
  *
- * The order is what makes a crash at any point safe. Nothing is touched before the whole claim was
- * found to be right. A device that is set up is not ours to forget before the claim's status says
- * so; the row comes after the status, so that a row never says what a restart could not restore.
- * If the process dies between SETUP and STATUS, the kubelet asks again, and a manager's setup of
- * what is there already is a no-op.
+ * The order is what makes a crash at any point safe. Nothing is touched before the whole claim
+ * was found to be right. A device that is set up is not ours to forget before the claim's
+ * status says so; the row comes after the status, so that a row never says what a restart could
+ * not restore. If the process dies between SETUP and STATUS, the kubelet asks again, and a
+ * manager's setup of what is there already is a no-op.
  *
- * Any failure frees what this call set up, in reverse order, and nothing that an earlier one did.
+ * Any failure frees what this call set up, in reverse order, and nothing that an earlier one
+ * did.
  */
 #include <string.h>
 
@@ -21,7 +22,6 @@
 #include "statd/claim.h"
 #include "statd/flows.h"
 #include "statd/hold.h"
-
 
 struct prepare {
 	struct statd *s;
@@ -52,18 +52,20 @@ static void prepare_free(struct prepare *p)
 static void prepare_refuse(struct prepare *p)
 {
 	(void)err_wrap(&p->err, "preparing claim %s/%s", p->ref.namespace, p->ref.name);
-	LOG(WARN, FIELDS(F("claim", p->ref.uid), F("pod", p->plan.pod_uid), F("err", p->err.message)),
+	LOG(WARN,
+		FIELDS(F("claim", p->ref.uid), F("pod", p->plan.pod_uid),
+			F("err", p->err.message)),
 		"claim not prepared");
 	rpc_reply_err(p->call, &p->err);
 	prepare_free(p);
 }
 
-/* --- UNDO --------------------------------------------------------------------------------------- */
+/* --- UNDO --------------------------------------------------------------------------------- */
 
 static void undo_next(struct prepare *p);
 
-static struct device_alloc item_alloc(const struct prepare *p, struct plan_item *item,
-	struct device *device)
+static struct device_alloc item_alloc(
+	const struct prepare *p, struct plan_item *item, struct device *device)
 {
 	return (struct device_alloc){
 		.device = device,
@@ -74,7 +76,8 @@ static struct device_alloc item_alloc(const struct prepare *p, struct plan_item 
 	};
 }
 
-static void on_undone(void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
+static void on_undone(
+	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
 {
 	struct prepare *p = ctx;
 
@@ -96,8 +99,8 @@ static void undo_next(struct prepare *p)
 		if (!item->prepared)
 			continue;
 		a = item_alloc(p, item, item->prepared);
-		(void)rpc_start(p->s->loop, statd_manager(p->s, item->manager), API_DEVICE_FREE, &a,
-			NULL, 0, on_undone, p);
+		(void)rpc_start(p->s->loop, statd_manager(p->s, item->manager), API_DEVICE_FREE,
+			&a, NULL, 0, on_undone, p);
 		return;
 	}
 	prepare_refuse(p);
@@ -109,7 +112,7 @@ static void prepare_fail(struct prepare *p, const struct err *err)
 	undo_next(p);
 }
 
-/* --- COMMIT ------------------------------------------------------------------------------------- */
+/* --- COMMIT ------------------------------------------------------------------------------- */
 
 /* A reused row whose claim was reserved for another pod since follows it. */
 static void follow_pod(struct statd *s, const struct plan *plan, const struct plan_item *item)
@@ -150,7 +153,8 @@ static void commit(struct prepare *p)
 	}
 	db_commit(s->tables.db);
 	(void)snprintf(count, sizeof(count), "%zu", fresh);
-	LOG(INFO, FIELDS(F("claim", p->ref.uid), F("pod", p->plan.pod_uid), F("devices", count)),
+	LOG(INFO,
+		FIELDS(F("claim", p->ref.uid), F("pod", p->plan.pod_uid), F("devices", count)),
 		fresh ? "claim prepared" : "claim was prepared already");
 	plan_result(&p->plan, &result);
 	rpc_reply(p->call, &result, NULL);
@@ -158,7 +162,7 @@ static void commit(struct prepare *p)
 	prepare_free(p);
 }
 
-/* --- STATUS ------------------------------------------------------------------------------------- */
+/* --- STATUS ------------------------------------------------------------------------------- */
 
 static void on_status_written(void *ctx, const struct err *err)
 {
@@ -170,8 +174,8 @@ static void on_status_written(void *ctx, const struct err *err)
 		return;
 	}
 	wrapped = *err;
-	(void)err_wrap(&wrapped, "failed to update claim %s/%s status", p->ref.namespace,
-		p->ref.name);
+	(void)err_wrap(
+		&wrapped, "failed to update claim %s/%s status", p->ref.namespace, p->ref.name);
 	prepare_fail(p, &wrapped);
 }
 
@@ -202,7 +206,7 @@ static void write_status(struct prepare *p)
 	json_decref(devices);
 }
 
-/* --- SETUP --------------------------------------------------------------------------------------- */
+/* --- SETUP -------------------------------------------------------------------------------- */
 
 static void setup_next(struct prepare *p);
 
@@ -210,8 +214,8 @@ static void setup_failed(struct prepare *p, const struct err *err)
 {
 	struct err wrapped = *err;
 
-	(void)err_wrap(&wrapped, "failed to prepare device %s",
-		p->plan.items[p->at].result->device);
+	(void)err_wrap(
+		&wrapped, "failed to prepare device %s", p->plan.items[p->at].result->device);
 	prepare_fail(p, &wrapped);
 }
 
@@ -246,8 +250,8 @@ static void setup_item(struct prepare *p, struct plan_item *item)
 	pool = pool_resolve(&p->s->config.spec.pools, item->manager, row->device, NULL);
 	item->logical_pool = xstrdup(pool ? pool->name : "");
 	a = item_alloc(p, item, row->device);
-	(void)rpc_start(p->s->loop, statd_manager(p->s, item->manager), API_DEVICE_SETUP, &a, NULL, 0,
-		on_set_up, p);
+	(void)rpc_start(p->s->loop, statd_manager(p->s, item->manager), API_DEVICE_SETUP, &a,
+		NULL, 0, on_set_up, p);
 }
 
 static void setup_next(struct prepare *p)
@@ -260,7 +264,7 @@ static void setup_next(struct prepare *p)
 		write_status(p);
 }
 
-/* --- READ, PLAN ---------------------------------------------------------------------------------- */
+/* --- READ, PLAN --------------------------------------------------------------------------- */
 
 static int take_holds(struct prepare *p, struct err *err)
 {
@@ -284,7 +288,8 @@ static void on_claim_read(void *ctx, const struct err *err, const json_t *claim)
 		return;
 	}
 	if (claim_decode(claim, &p->claim, &p->err) < 0 ||
-		plan_make(&p->s->tables, driver, &p->claim, p->ref.uid, &p->plan, &p->err) < 0 ||
+		plan_make(&p->s->tables, driver, &p->claim, p->ref.uid, &p->plan, &p->err) <
+			0 ||
 		take_holds(p, &p->err) < 0) {
 		prepare_refuse(p);
 		return;

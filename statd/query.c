@@ -2,9 +2,10 @@
 /*
  * Answers for query.sock.
  *
- * A result is put together from borrowed rows, encoded and let go: nothing is copied but the lists of
- * names. A watcher is answered with the rows as they are and told every change from there on, so that
- * it misses none in between; one that does not read is dropped by the RPC's bound on what waits.
+ * A result is put together from borrowed rows, encoded and let go: nothing is copied but the
+ * lists of names. A watcher is answered with the rows as they are and told every change from
+ * there on, so that it misses none in between; one that does not read is dropped by the RPC's
+ * bound on what waits.
  */
 #include "statd/query.h"
 
@@ -18,10 +19,10 @@ struct query_watch {
 	const struct table *table; /* NULL: both */
 };
 
-/* --- rows ------------------------------------------------------------------------------------------ */
+/* --- rows --------------------------------------------------------------------------------- */
 
-static int find_table(const struct statd *s, const char *name, const struct table **ret,
-	struct err *err)
+static int find_table(
+	const struct statd *s, const char *name, const struct table **ret, struct err *err)
 {
 	*ret = NULL;
 	if (!name)
@@ -31,8 +32,9 @@ static int find_table(const struct statd *s, const char *name, const struct tabl
 	else if (strcmp(name, TABLE_ALLOCATIONS) == 0)
 		*ret = s->tables.allocations;
 	else
-		return err_set(err, ERR_NOT_FOUND, "there is no table \"%s\"; these are: %s, %s",
-			name, TABLE_DEVICES, TABLE_ALLOCATIONS);
+		return err_set(err, ERR_NOT_FOUND,
+			"there is no table \"%s\"; these are: %s, %s", name, TABLE_DEVICES,
+			TABLE_ALLOCATIONS);
 	return 0;
 }
 
@@ -76,7 +78,7 @@ void query_list(struct statd *s, struct rpc_call *call, const struct table_list 
 		reply_rows(s, call, table);
 }
 
-/* --- watching --------------------------------------------------------------------------------------- */
+/* --- watching ----------------------------------------------------------------------------- */
 
 void query_watch(struct statd *s, struct rpc_call *call, const struct table_list *request)
 {
@@ -139,7 +141,7 @@ void query_tell(struct statd *s, const struct table_commit *commit)
 				tell_change(s, w->conn, commit, &commit->changes[i]);
 }
 
-/* --- status ----------------------------------------------------------------------------------------- */
+/* --- status ------------------------------------------------------------------------------- */
 
 static void add_missing(const struct statd *s, struct strlist *missing)
 {
@@ -226,10 +228,10 @@ void query_status(struct statd *s, struct rpc_call *call)
 	free(r.peers.v);
 }
 
-/* --- pools ------------------------------------------------------------------------------------------ */
+/* --- pools -------------------------------------------------------------------------------- */
 
-static void add_device(const struct statd *s, const struct device_row *device,
-	struct pools_result *r)
+static void add_device(
+	const struct statd *s, const struct device_row *device, struct pools_result *r)
 {
 	for (size_t i = 0; device->pool && i < r->pools.n; i++) {
 		struct pool_status *p = &r->pools.v[i];

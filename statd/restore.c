@@ -2,14 +2,15 @@
 /*
  * After a start: the allocations table from the claims' status, and each manager's part of it.
  *
- * The claims are read before any manager may connect, so that nobody sees a device as free that is
- * not. A store that cannot be read is asked again: starting without knowing what was prepared would
- * hand it out twice. One claim that cannot be understood is told and does not keep the others back.
+ * The claims are read before any manager may connect, so that nobody sees a device as free that
+ * is not. A store that cannot be read is asked again: starting without knowing what was
+ * prepared would hand it out twice. One claim that cannot be understood is told and does not
+ * keep the others back.
  *
  * A row that comes from a claim's status has only the manager's state of its device. When the
- * manager connects it is handed all its rows and returns the devices, with names and attributes; one
- * that it cannot rebuild keeps its row, and the reason with it: a row is forgotten when its device
- * was freed, not before.
+ * manager connects it is handed all its rows and returns the devices, with names and
+ * attributes; one that it cannot rebuild keeps its row, and the reason with it: a row is
+ * forgotten when its device was freed, not before.
  */
 #include <string.h>
 
@@ -46,7 +47,8 @@ static void add_row(void *ctx, struct alloc_row *row)
 	row->prepared->name = xstrdup(row->device_name);
 	row->prepared->state = json_deep_copy(row->prepared_device);
 	if (table_insert(s->tables.allocations, row, &err) < 0)
-		LOG(ERROR, FIELDS(F("claim", claim), F("device", device), F("err", err.message)),
+		LOG(ERROR,
+			FIELDS(F("claim", claim), F("device", device), F("err", err.message)),
 			"two claims say that they have this device; the first one read counts");
 	else
 		LOG(DEBUG, FIELDS(F("claim", claim), F("device", device)),
@@ -67,9 +69,10 @@ static void restore_claim(struct statd *s, const json_t *object)
 		tell_failure(NULL, &err);
 		return;
 	}
-	if (claim_restore(&claim, s->config.spec.driver_name, &s->config, add_row, tell_failure, s)) {
-		cleanup_free char *name = xasprintf(
-			"%s/%s", claim.metadata->namespace, claim.metadata->name);
+	if (claim_restore(
+		    &claim, s->config.spec.driver_name, &s->config, add_row, tell_failure, s)) {
+		cleanup_free char *name =
+			xasprintf("%s/%s", claim.metadata->namespace, claim.metadata->name);
 
 		strmap_put(&s->unprepared, claim.metadata->uid, name);
 	}
@@ -81,12 +84,12 @@ static bool has_claim(const json_t *claims, const char *namespace, const char *n
 	const json_t *claim;
 	size_t i;
 
-	json_array_foreach(claims, i, claim)
-	{
+	json_array_foreach (claims, i, claim) {
 		const json_t *meta = json_object_get(claim, "metadata");
 
 		if (str_equal(json_string_value(json_object_get(meta, "name")), name) &&
-			str_equal(json_string_value(json_object_get(meta, "namespace")), namespace))
+			str_equal(json_string_value(json_object_get(meta, "namespace")),
+				namespace))
 			return true;
 	}
 	return false;
@@ -132,8 +135,10 @@ static void on_store_listed(void *ctx, const struct err *err, const json_t *clai
 	for (i = 0; i < problems->n; i++)
 		LOG(WARN, FIELDS(F("err", problems->v[i])), "skipping a file of the store");
 	db_begin(s->tables.db);
-	json_array_foreach(claims, i, each) restore_claim(s, each);
-	json_array_foreach(pods, i, each) check_pod(each, claims);
+	json_array_foreach (claims, i, each)
+		restore_claim(s, each);
+	json_array_foreach (pods, i, each)
+		check_pod(each, claims);
 	table_initialized(s->tables.allocations, INITIALIZER_RESTORE);
 	db_commit(s->tables.db);
 	(void)snprintf(count, sizeof(count), "%zu", table_count(s->tables.allocations));
@@ -142,7 +147,7 @@ static void on_store_listed(void *ctx, const struct err *err, const json_t *clai
 	statd_job_end(s);
 }
 
-/* --- a manager's part ------------------------------------------------------------------------------ */
+/* --- a manager's part --------------------------------------------------------------------- */
 
 struct handover {
 	struct statd *s;
@@ -172,14 +177,16 @@ static void take_verdict(struct statd *s, const char *key, const struct restore_
 	row_put(s, &row);
 }
 
-static void on_handed_over(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
+static void on_handed_over(
+	void *ctx, const struct err *err, const void *result, int *fds UNUSED)
 {
 	const struct restore_result *r = result;
 	struct handover *h = ctx;
 
 	if (err) {
 		LOG(ERROR,
-			FIELDS(F("manager", manager_type_name(h->manager)), F("err", err->message)),
+			FIELDS(F("manager", manager_type_name(h->manager)),
+				F("err", err->message)),
 			"the manager did not take over what was prepared");
 	} else if (r->verdicts.n != h->keys.n) {
 		struct rpc_conn *conn = statd_manager(h->s, h->manager);
@@ -207,8 +214,8 @@ void restore_manager(struct statd *s, enum manager_type manager)
 
 	h->s = s;
 	h->manager = manager;
-	list.allocations.v = xcalloc(
-		table_count(s->tables.allocations), sizeof(*list.allocations.v));
+	list.allocations.v =
+		xcalloc(table_count(s->tables.allocations), sizeof(*list.allocations.v));
 	for (; row; row = table_next(row)) {
 		const struct alloc_row *a = alloc_row_of(row);
 

@@ -35,9 +35,10 @@ static void on_close(void *ctx, struct rpc_conn *conn, const char *reason)
 		query_forget(s, conn);
 }
 
-/* --- manager.sock ----------------------------------------------------------------------------------- */
+/* --- manager.sock ------------------------------------------------------------------------- */
 
-static void serve_manager_hello(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+static void serve_manager_hello(
+	void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
 {
 	const struct manager_hello *hello = request;
 	struct manager_hello_result result = {0};
@@ -47,14 +48,16 @@ static void serve_manager_hello(void *ctx, struct rpc_call *call, const void *re
 
 	if (role == PEER_NONE) {
 		refuse(call, ERR_INVALID, "there is no manager of this type");
-	} else if (role != PEER_NETNSD && !config_enabled(&s->config, (enum manager_type)role)) {
+	} else if (role != PEER_NETNSD &&
+		   !config_enabled(&s->config, (enum manager_type)role)) {
 		refuse(call, ERR_CONFLICT,
 			"this manager is not enabled in spec.deviceManagerConfigs of the "
 			"configuration");
 	} else {
 		peer_connected(&s->peers, role, rpc_call_conn(call));
-		result.config =
-			role == PEER_NETNSD ? none : s->config.sections[(enum manager_type)role];
+		result.config = role == PEER_NETNSD
+					? none
+					: s->config.sections[(enum manager_type)role];
 		rpc_reply(call, &result, NULL);
 		if (role != PEER_NETNSD)
 			restore_manager(s, (enum manager_type)role);
@@ -89,9 +92,10 @@ static const struct rpc_service manager_services[] = {
 	{API_MANAGER_DEVICES, serve_manager_devices},
 };
 
-/* --- front.sock -------------------------------------------------------------------------------------- */
+/* --- front.sock --------------------------------------------------------------------------- */
 
-static void serve_front_hello(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+static void serve_front_hello(
+	void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
 {
 	const struct front_hello *hello = request;
 	struct statd *s = ctx;
@@ -114,7 +118,8 @@ static void serve_front_hello(void *ctx, struct rpc_call *call, const void *requ
 	rpc_reply(call, &result, NULL);
 }
 
-static void serve_front_state(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+static void serve_front_state(
+	void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
 {
 	const struct front_state *state = request;
 	struct statd *s = ctx;
@@ -124,8 +129,8 @@ static void serve_front_state(void *ctx, struct rpc_call *call, const void *requ
 		peer_set_state(&s->peers, role, state->state, state->detail);
 }
 
-/* Work comes only while both tables are whole: what is not known yet could be handed out twice, or
- * be missed. */
+/* Work comes only while both tables are whole: what is not known yet could be handed out twice,
+ * or be missed. */
 static bool working(const struct statd *s, struct rpc_call *call)
 {
 	if (s->stopping) {
@@ -160,13 +165,15 @@ static void serve_pod_attach(void *ctx, struct rpc_call *call, const void *reque
 		attach_start(ctx, call, request, &fds[0]);
 }
 
-static void serve_pod_detach(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+static void serve_pod_detach(
+	void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
 {
 	if (working(ctx, call))
 		detach_start(ctx, call, request);
 }
 
-static void serve_pod_sync(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+static void serve_pod_sync(
+	void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
 {
 	struct pod_sync_result result = {0};
 
@@ -177,7 +184,8 @@ static void serve_pod_sync(void *ctx, struct rpc_call *call, const void *request
 	strlist_fini(&result.sandbox_ids);
 }
 
-static void serve_pod_check(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+static void serve_pod_check(
+	void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
 {
 	struct pod_check_result result;
 
@@ -198,14 +206,16 @@ static const struct rpc_service front_services[] = {
 	{API_POD_CHECK, serve_pod_check},
 };
 
-/* --- query.sock -------------------------------------------------------------------------------------- */
+/* --- query.sock --------------------------------------------------------------------------- */
 
-static void serve_table_list(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+static void serve_table_list(
+	void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
 {
 	query_list(ctx, call, request);
 }
 
-static void serve_table_watch(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+static void serve_table_watch(
+	void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
 {
 	query_watch(ctx, call, request);
 }

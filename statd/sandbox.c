@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What statd keeps. It parses YAML, JSON and MessagePack from outside, so it holds no capability. */
+/* What statd keeps. It parses YAML, JSON and MessagePack from outside, so it holds no
+ * capability. */
 #include "common/util.h"
 #include "statd/statd.h"
 

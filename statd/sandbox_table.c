@@ -62,6 +62,6 @@ void sandbox_drop_all(struct sandbox **all)
 {
 	struct sandbox *s, *tmp;
 
-	HASH_ITER(hh, *all, s, tmp)
+	HASH_ITER (hh, *all, s, tmp)
 		drop(all, s);
 }

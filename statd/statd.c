@@ -5,9 +5,6 @@
  *	open:   configuration ─▶ store ─▶ sockets bound
  *	start:  allocations restored ─▶ sockets served ─▶ managers publish ─▶ ready ─▶ fronts register
  *	stop:   no new work ─▶ flows end ─▶ everything closed
- *
- * Publication is woken by either table. One write is under way at a time; changes meanwhile make for
- * one more after it; a failure is tried again, later and later.
  */
 #include "statd/statd.h"
 
@@ -20,10 +17,10 @@
 #include "statd/publish.h"
 #include "statd/query.h"
 
-#define RUNTIME_DIR_MODE   0755
-#define PUBLISH_RETRY_MS   1000
+#define RUNTIME_DIR_MODE 0755
 
-static const char *const socket_names[SOCKET_MAX] = {"manager.sock", "front.sock", "query.sock"};
+static const char *const socket_names[SOCKET_MAX] = {
+	"manager.sock", "front.sock", "query.sock"};
 
 struct rpc_conn *statd_manager(const struct statd *s, enum manager_type manager)
 {
@@ -32,61 +29,18 @@ struct rpc_conn *statd_manager(const struct statd *s, enum manager_type manager)
 	return peer_conn(&s->peers, (enum peer_role)manager);
 }
 
-/* --- publishing --------------------------------------------------------------------------------------- */
-
-static void publish(struct statd *s);
-
-static void on_publish_retry(uv_timer_t *timer)
-{
-	publish(timer->data);
-}
-
-static void on_published(void *ctx, const struct err *err)
-{
-	struct statd *s = ctx;
-
-	s->publishing = false;
-	if (err) {
-		LOG(ERROR, FIELDS(F("err", err->message)), "failed to publish resources");
-		if (!s->stopping)
-			(void)uv_timer_start(
-				&s->publish_retry, on_publish_retry, PUBLISH_RETRY_MS, 0);
-	} else if (s->publish_again) {
-		publish(s);
-	}
-	statd_job_end(s);
-}
-
-static void publish(struct statd *s)
-{
-	struct node_pool pool;
-
-	if (s->publishing || !s->ready || s->stopping) {
-		s->publish_again = s->publishing;
-		return;
-	}
-	(void)uv_timer_stop(&s->publish_retry);
-	s->publishing = true;
-	s->publish_again = false;
-	statd_job_begin(s);
-	publish_build(&s->tables, &s->config.spec.pools, &pool);
-	s->store->ops->publish(s->store, s->config.spec.driver_name, s->config.node_name, &pool,
-		on_published, s);
-	rec_fini(&rec_node_pool, &pool);
-}
-
 static void on_table_changed(void *ctx, const struct table_commit *commit)
 {
 	struct statd *s = ctx;
 
 	query_tell(s, commit);
-	if (s->stopping)
-		return;
-	publish_annotate(&s->tables, &s->config.spec.pools);
-	publish(s);
+	/* what a device's row says of its pool is right as soon as the device is there */
+	if (commit->table == s->tables.devices && !s->stopping)
+		publish_annotate(&s->tables, &s->config.spec.pools);
+	publisher_wake(s);
 }
 
-/* --- ready ----------------------------------------------------------------------------------------------- */
+/* --- ready -------------------------------------------------------------------------------- */
 
 void statd_check_ready(struct statd *s)
 {
@@ -100,7 +54,7 @@ void statd_check_ready(struct statd *s)
 	daemon_status("ready");
 	rpc_notify(peer_conn(&s->peers, PEER_DRAPLUGIND), API_FRONT_READY, &none);
 	rpc_notify(peer_conn(&s->peers, PEER_NRIHOOKD), API_FRONT_READY, &none);
-	publish(s);
+	publisher_wake(s);
 }
 
 void statd_restored(struct statd *s)
@@ -108,13 +62,12 @@ void statd_restored(struct statd *s)
 	if (s->stopping)
 		return;
 	for (int i = 0; i < SOCKET_MAX; i++)
-		s->servers[i] =
-			rpc_server_new(s->loop, &s->socket_fds[i], &statd_listen[i], s);
+		s->servers[i] = rpc_server_new(s->loop, &s->socket_fds[i], &statd_listen[i], s);
 	daemon_ready(&s->daemon);
 	statd_check_ready(s);
 }
 
-/* --- opening ---------------------------------------------------------------------------------------------- */
+/* --- opening ------------------------------------------------------------------------------ */
 
 static int open_socket(
 	struct statd *s, enum statd_socket which, const char *group, struct err *err)
@@ -157,18 +110,20 @@ static void expect_peers(struct statd *s)
 		peer_expect(&s->peers, (enum peer_role)r);
 }
 
-int statd_open(struct statd *s, uv_loop_t *loop, const struct statd_options *options,
-	struct err *err)
+int statd_open(
+	struct statd *s, uv_loop_t *loop, const struct statd_options *options, struct err *err)
 {
 	*s = (struct statd){.loop = loop, .options = options, .started_ms = wall_ms()};
 	for (int i = 0; i < SOCKET_MAX; i++)
 		s->socket_fds[i] = -1;
 	if (!options->config)
 		return err_set(err, ERR_INVALID,
-			"no configuration: name a CiliumNetworkDriverNodeConfig file with --config");
+			"no configuration: name a CiliumNetworkDriverNodeConfig file with "
+			"--config");
 	if (!options->claims_dir)
 		return err_set(err, ERR_INVALID,
-			"no claims: name the directory of ResourceClaim files with --claims-dir");
+			"no claims: name the directory of ResourceClaim files with "
+			"--claims-dir");
 	if (config_load(options->config, options->node_name, &s->config, err) < 0)
 		return err_wrap(err, "configuration");
 	s->store = store_dir_new(loop, options->claims_dir, err);
@@ -180,14 +135,14 @@ int statd_open(struct statd *s, uv_loop_t *loop, const struct statd_options *opt
 	return open_sockets(s, err);
 }
 
-/* --- starting and stopping --------------------------------------------------------------------------------- */
+/* --- starting and stopping ---------------------------------------------------------------- */
 
 void statd_start(struct statd *s)
 {
 	s->locks = lockset_new(s->loop);
 	(void)uv_timer_init(s->loop, &s->restore_retry);
-	(void)uv_timer_init(s->loop, &s->publish_retry);
-	s->restore_retry.data = s->publish_retry.data = s;
+	s->restore_retry.data = s;
+	publisher_init(s);
 	s->watches[0] = table_watch(s->tables.devices, on_table_changed, s);
 	s->watches[1] = table_watch(s->tables.allocations, on_table_changed, s);
 	restore_begin(s);
@@ -205,7 +160,7 @@ static void close_all(struct statd *s)
 	lockset_free(s->locks);
 	s->locks = NULL;
 	uv_close((uv_handle_t *)&s->restore_retry, NULL);
-	uv_close((uv_handle_t *)&s->publish_retry, NULL);
+	publisher_close(s);
 	store_free(s->store);
 	s->store = NULL;
 }
@@ -228,7 +183,6 @@ void statd_stop(void *ctx)
 
 	s->stopping = true;
 	(void)uv_timer_stop(&s->restore_retry);
-	(void)uv_timer_stop(&s->publish_retry);
 	if (s->n_jobs == 0)
 		close_all(s);
 }
@@ -238,6 +192,7 @@ void statd_fini(struct statd *s)
 	query_forget_all(s);
 	sandbox_drop_all(&s->sandboxes);
 	strmap_fini(&s->unprepared);
+	publisher_fini(s);
 	peers_fini(&s->peers);
 	tables_fini(&s->tables);
 	config_fini(&s->config);

@@ -13,6 +13,7 @@
 #include "statd/config.h"
 #include "statd/lock.h"
 #include "statd/peers.h"
+#include "statd/publisher.h"
 #include "statd/sandbox_table.h"
 #include "statd/schema.h"
 #include "statd/store.h"
@@ -31,7 +32,8 @@ struct statd_options {
 
 enum statd_socket { SOCKET_MANAGER, SOCKET_FRONT, SOCKET_QUERY, SOCKET_MAX };
 
-/* Devices that a claim is being prepared for right now, so that no other is at the same time. */
+/* Devices that a claim is being prepared for right now, so that no other is at the same
+ * time. */
 struct hold;
 
 struct statd {
@@ -59,15 +61,13 @@ struct statd {
 	struct strmap unprepared; /* UID -> namespace/name: allocated to a pod, not prepared */
 	bool audited[MANAGER_TYPE_MAX];
 
-	/* publishing */
-	uv_timer_t publish_retry;
-	bool publishing, publish_again;
+	struct publisher publisher;
 };
 
-/* The privileged part: configuration, store, sockets. loop is only remembered: it is made when the
- * process is confined. */
-int statd_open(struct statd *s, uv_loop_t *loop, const struct statd_options *options,
-	struct err *err);
+/* The privileged part: configuration, store, sockets. loop is only remembered: it is made when
+ * the process is confined. */
+int statd_open(
+	struct statd *s, uv_loop_t *loop, const struct statd_options *options, struct err *err);
 /* Starts to work: restores, then serves. */
 void statd_start(struct statd *s);
 void statd_stop(void *ctx);

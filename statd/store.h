@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Where claims come from and their status goes to: one small interface, behind which is a directory
- * of files or an API server.
+ * Where claims come from and their status goes to: one small interface, behind which is a
+ * directory of files or an API server.
  *
  * Every call is answered once, by its callback, later: never from inside the call. What is
  * under way when the store is freed is answered with ERR_UNAVAILABLE.
@@ -33,9 +33,9 @@ struct store_ops {
 	 * ERR_CONFLICT if the claim has another UID by now. */
 	void (*write_status)(struct store *store, const struct claim_ref *claim,
 		const char *driver_name, const json_t *devices, store_done_cb *cb, void *ctx);
-	/* The driver is done with this claim. In a cluster the claim controller deallocates it and
-	 * its status goes with that; a store that has no such controller lets go of the status here,
-	 * so that a restart does not restore what was freed. */
+	/* The driver is done with this claim. In a cluster the claim controller deallocates it
+	 * and its status goes with that; a store that has no such controller lets go of the
+	 * status here, so that a restart does not restore what was freed. */
 	void (*release)(struct store *store, const struct claim_ref *claim, store_done_cb *cb,
 		void *ctx);
 	/* This node's pods and the claims that they may use. */
@@ -58,10 +58,11 @@ static inline void store_free(struct store *store)
 		store->ops->free(store);
 }
 
-/* A directory of objects, one a file, JSON or YAML (*.json, *.yaml, *.yml): ResourceClaims as the
- * scheduler leaves them, and Pods if there are any. Status is written beside the claim's file: for
- * x.yaml into x.status.json, an object that holds metadata and status.devices, by an atomic
- * replacement; the claim's own file is never changed. ResourceSlices go into resourceslices.json.
- * A claim is found fastest as <namespace>_<name>.<ext>, but any file name will do. The directory
- * is read at each call, so what is put into it or taken out counts at once. */
+/* A directory of objects, one a file, JSON or YAML (*.json, *.yaml, *.yml): ResourceClaims as
+ * the scheduler leaves them, and Pods if there are any. Status is written beside the claim's
+ * file: for x.yaml into x.status.json, an object that holds metadata and status.devices, by an
+ * atomic replacement; the claim's own file is never changed. ResourceSlices go into
+ * resourceslices.json. A claim is found fastest as <namespace>_<name>.<ext>, but any file name
+ * will do. The directory is read at each call, so what is put into it or taken out counts at
+ * once. */
 struct store *store_dir_new(uv_loop_t *loop, const char *path, struct err *err);

@@ -2,13 +2,13 @@
 /*
  * The directory store.
  *
- * The claim's file is the scheduler's and the user's; what we write is in a file of our own beside
- * it, named after the claim's UID inside, so that the status of a claim that was replaced by another
- * of the same name is never taken for the new one's. A reader gets both merged: entries of the
- * status file, and those of other drivers that the claim's file has.
+ * The claim's file is the scheduler's and the user's; what we write is in a file of our own
+ * beside it, named after the claim's UID inside, so that the status of a claim that was
+ * replaced by another of the same name is never taken for the new one's. A reader gets both
+ * merged: entries of the status file, and those of other drivers that the claim's file has.
  *
- * Files are small and on a local disk, so they are read and written where the call is made; only
- * the answer waits for the loop.
+ * Files are small and on a local disk, so they are read and written where the call is made;
+ * only the answer waits for the loop.
  */
 #include "statd/store.h"
 
@@ -50,7 +50,7 @@ struct answer {
 	struct strlist problems;
 };
 
-/* --- answering --------------------------------------------------------------------------------- */
+/* --- answering ---------------------------------------------------------------------------- */
 
 static void answer_closed(uv_handle_t *handle)
 {
@@ -103,7 +103,7 @@ static struct answer *answer_new(struct store *base, void *ctx)
 	return a;
 }
 
-/* --- files -------------------------------------------------------------------------------------- */
+/* --- files -------------------------------------------------------------------------------- */
 
 static bool ends_in(const char *name, const char *suffix)
 {
@@ -153,7 +153,8 @@ static bool is_claim(const json_t *object, const char *namespace, const char *na
 	       strcmp(text_at(object, "metadata", "name"), name) == 0;
 }
 
-static int read_object(const struct store_dir *s, const char *file, json_t **ret, struct err *err)
+static int read_object(
+	const struct store_dir *s, const char *file, json_t **ret, struct err *err)
 {
 	cleanup_free char *path = xasprintf("%s/%s", s->path, file);
 	struct doc *doc;
@@ -177,15 +178,16 @@ static int merge_status(
 	if (read_object(s, name, &written, err) < 0)
 		return err->kind == ERR_NOT_FOUND ? 0 : -1;
 	status = json_object_get(claim, "status");
-	if (strcmp(text_at(written, "metadata", "uid"), text_at(claim, "metadata", "uid")) != 0 ||
+	if (strcmp(text_at(written, "metadata", "uid"), text_at(claim, "metadata", "uid")) !=
+			0 ||
 		!json_is_object(status)) {
 		json_decref(written);
 		return 0;
 	}
 	devices = json_copy(json_object_get(json_object_get(written, "status"), "devices"));
-	json_array_foreach(json_object_get(status, "devices"), i, entry)
-	{
-		if (strcmp(text_at(entry, "driver", NULL), text_at(written, "driver", NULL)) != 0)
+	json_array_foreach (json_object_get(status, "devices"), i, entry) {
+		if (strcmp(text_at(entry, "driver", NULL), text_at(written, "driver", NULL)) !=
+			0)
 			(void)json_array_append(devices, entry);
 	}
 	if (devices)
@@ -279,7 +281,7 @@ static int load_claim(const struct store_dir *s, const char *namespace, const ch
 	return 0;
 }
 
-/* --- the operations ------------------------------------------------------------------------------- */
+/* --- the operations ----------------------------------------------------------------------- */
 
 static void dir_get_claim(struct store *base, const char *namespace, const char *name,
 	store_claim_cb *cb, void *ctx)
@@ -291,7 +293,8 @@ static void dir_get_claim(struct store *base, const char *namespace, const char 
 	a->failed = load_claim(a->store, namespace, name, &file, &a->claims, &a->err) < 0;
 }
 
-static int write_json(struct store_dir *s, const char *file, const json_t *object, struct err *err)
+static int write_json(
+	struct store_dir *s, const char *file, const json_t *object, struct err *err)
 {
 	cleanup_free char *text = json_dumps(object, JSON_INDENT(2));
 	cleanup_free char *line = xasprintf("%s\n", text ? text : "");
@@ -311,8 +314,8 @@ static int write_claim_status(struct store_dir *s, const struct claim_ref *ref,
 	if (load_claim(s, ref->namespace, ref->name, &file, &claim, err) < 0)
 		return -1;
 	if (strcmp(text_at(claim, "metadata", "uid"), ref->uid) != 0) {
-		r = err_set(err, ERR_CONFLICT, "claim %s/%s got replaced meanwhile", ref->namespace,
-			ref->name);
+		r = err_set(err, ERR_CONFLICT, "claim %s/%s got replaced meanwhile",
+			ref->namespace, ref->name);
 		json_decref(claim);
 		return r;
 	}
@@ -335,7 +338,8 @@ static void dir_write_status(struct store *base, const struct claim_ref *claim,
 	a->failed = write_claim_status(a->store, claim, driver_name, devices, &a->err) < 0;
 }
 
-/* Status files are found by the UID inside: the claim's own file may be gone, or another's by now. */
+/* Status files are found by the UID inside: the claim's own file may be gone, or another's by
+ * now. */
 struct removal {
 	const struct store_dir *store;
 	const char *uid;

@@ -4,11 +4,11 @@
  *
  *	LOCK claim ─▶ LOCK pod ─▶ DETACH ─▶ FREE ×n ─▶ RELEASE ─▶ answer
  *
- * From the table alone: the claim's object may be gone or be another's by now. A claim that is not
- * in the table is done. A device that is still in a sandbox is taken out first, for the runtime may
- * never have told that the sandbox ended. Each row is deleted when its device is free; one whose
- * device could not be freed stays, with the reason, for the kubelet's next try. What the claim's
- * status says of it is the store's to keep or let go.
+ * From the table alone: the claim's object may be gone or be another's by now. A claim that is
+ * not in the table is done. A device that is still in a sandbox is taken out first, for the
+ * runtime may never have told that the sandbox ended. Each row is deleted when its device is
+ * free; one whose device could not be freed stays, with the reason, for the kubelet's next try.
+ * What the claim's status says of it is the store's to keep or let go.
  */
 #include <string.h>
 
@@ -37,7 +37,8 @@ static void unprepare_answer(struct unprepare *u)
 		rpc_reply_err(u->call, &u->err);
 	} else {
 		LOG(INFO, FIELDS(F("claim", u->uid)),
-			u->keys.n ? "freed resources for claim" : "no allocation found for claim");
+			u->keys.n ? "freed resources for claim"
+				  : "no allocation found for claim");
 		rpc_reply(u->call, &none, NULL);
 	}
 	lock_release(s->locks, &u->pod_lock);
@@ -71,7 +72,8 @@ static void unprepare_end(struct unprepare *u)
 
 static void free_next(struct unprepare *u);
 
-static void on_freed(void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
+static void on_freed(
+	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
 {
 	struct unprepare *u = ctx;
 	const char *key = u->keys.v[u->at++];
@@ -101,8 +103,8 @@ static void free_next(struct unprepare *u)
 			continue;
 		a = row_alloc(row);
 		(void)rpc_start(u->s->loop,
-			statd_manager(u->s, manager_type_parse(row->manager)), API_DEVICE_FREE, &a,
-			NULL, 0, on_freed, u);
+			statd_manager(u->s, manager_type_parse(row->manager)), API_DEVICE_FREE,
+			&a, NULL, 0, on_freed, u);
 		return;
 	}
 	unprepare_end(u);

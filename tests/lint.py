@@ -93,11 +93,10 @@ def licence_lines():
 
 def man_pages():
     problems = make("mans")
-    pages = {}
-    for path in sorted((RELEASE / "man").glob("*.[1-8]")):
-        pages[path.stem] = path
-    problems += [f"{program} has no man page" for program in programs() if program not in pages]
-    for complaint in output_of_failed("mandoc", "-T", "lint", "-W", "warning", *map(str, pages.values())):
+    pages = sorted((RELEASE / "man").glob("*.[1-8]"))
+    problems += [f"{program} has no man page" for program in programs()
+                 if program not in {page.stem for page in pages}]
+    for complaint in output_of_failed("mandoc", "-T", "lint", "-W", "warning", *map(str, pages)):
         # scdoc sets a paragraph where none is needed
         problems += [line for line in complaint.splitlines() if "skipping paragraph macro" not in line]
     return problems

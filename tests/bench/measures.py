@@ -57,15 +57,37 @@ def bare_cycle(node, netns, times):
         times[f"file in {name}"].append(node.bare.time("replace", directory, FILE_BYTES))
 
 
-def our_cycle(node, device, netns, times):
+class Spent:
+    """Adds up what each daemon computes for one kind of call."""
+
+    def __init__(self, node):
+        self.node = node
+        self.calls = {}
+
+    def on(self, name, call, *words):
+        before = self.node.cpu()
+        time_taken = call(*words)
+        after = self.node.cpu()
+        self.calls.setdefault(name, []).append({daemon: after[daemon] - before[daemon] for daemon in DAEMONS})
+        return time_taken
+
+    def rows(self):
+        """A mean in microseconds for each daemon, and their sum. A mean, since what is put off to after the
+        answer is charged to the next call."""
+        for name, calls in self.calls.items():
+            means = [sum(call[daemon] for call in calls) / len(calls) / 1000 for daemon in DAEMONS]
+            yield [name, *means, sum(means)]
+
+
+def our_cycle(node, device, netns, times, spent):
     times["no method, kubelet"].append(node.kubelet_peer.time("unknown"))
     times["no method, runtime"].append(node.runtime.time("unknown"))
     claim = node.claim(device)
-    times["prepare"].append(claim.prepare())
-    times["prepare again"].append(claim.prepare())
-    times["run"].append(claim.run(netns))
-    times["stop"].append(claim.stop(netns))
-    times["unprepare"].append(claim.unprepare())
+    times["prepare"].append(spent.on("NodePrepareResources", claim.prepare))
+    times["prepare again"].append(spent.on("NodePrepareResources again", claim.prepare))
+    times["run"].append(spent.on("RunPodSandbox", claim.run, netns))
+    times["stop"].append(spent.on("StopPodSandbox and Remove", claim.stop, netns))
+    times["unprepare"].append(spent.on("NodeUnprepareResources", claim.unprepare))
     claim = node.claim(device)
     claim.prepare()
     times["unprepare unused"].append(claim.unprepare())
@@ -85,9 +107,10 @@ def latency_at(report, chosen, existing, devices):
         node.start()
         netns = node.netns("pod")
         fill(node, existing, node.netns("others"))
+        spent = Spent(node)
         for _ in range(chosen.reps):
             bare_cycle(node, netns, bare)
-            our_cycle(node, f"dummy{devices - 1}", netns, ours)
+            our_cycle(node, f"dummy{devices - 1}", netns, ours, spent)
     files = [sum(three) for three in zip(*(bare[f"file in {name}"] for name in ("claims", "kubelet", "cdi")))]
     report.latencies(f"latency_{existing}", f"Latency at {existing} existing allocations of {devices} devices", [
         ("floor: gRPC call of no method", ours["no method, kubelet"], None),
@@ -106,6 +129,8 @@ def latency_at(report, chosen, existing, devices):
         ("bare: delete on the host", bare["delete"], None),
         ("NodeUnprepareResources, never attached", ours["unprepare unused"], "bare: delete on the host"),
     ])
+    report.table(f"cpu_{existing}", f"Computed at {existing} existing allocations", ["us", *DAEMONS, "all"],
+                 list(spent.rows()))
 
 
 def latency(report, chosen):
@@ -163,21 +188,21 @@ def idle(report, chosen):
         claim.prepare()
         claim.run(netns)
         settle(node)
-        before = samples(node)
+        before, cpu_before = samples(node), node.cpu()
         time.sleep(chosen.idle)  # this is what is measured
-        after = samples(node)
+        after, cpu_after = samples(node), node.cpu()
         for name in DAEMONS:
             rows.append([name, (after[name].switches - before[name].switches) / chosen.idle,
-                         (after[name].cpu_ns - before[name].cpu_ns) / chosen.idle / 1000])
+                         (cpu_after[name] - cpu_before[name]) / chosen.idle / 1000])
     report.table("idle", f"Idle for {chosen.idle} s, with one pod", ["", "wake-ups/s", "CPU us/s"], rows)
 
 
 def settle(node):
     """Waits until nobody works any more: the last answer is out, and what follows it is not."""
     def look():
-        before = [Sample(pid).cpu_ns for pid in node.pids().values()]
+        before = node.cpu()
         time.sleep(procs_module.POLL_SECONDS)
-        return before == [Sample(pid).cpu_ns for pid in node.pids().values()]
+        return before == node.cpu()
     procs_module.wait_for(look, 10, "the daemons' being idle")
 
 

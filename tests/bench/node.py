@@ -135,6 +135,10 @@ class Node(h.House):
     def pids(self):
         return {name: process.pid for name, process in self.daemons.items()}
 
+    def cpu(self):
+        """Nanoseconds that each has computed so far; what its children did is not in it."""
+        return {name: cpu_of(pid) for name, pid in self.pids().items()}
+
     # --- pods
 
     def netns(self, name):
@@ -186,6 +190,12 @@ class PodClaim(h.Claim):
         return time_taken
 
 
+def cpu_of(pid):
+    """Nanoseconds of all its threads: proc(5), schedstat."""
+    return sum(int((task / "schedstat").read_text().split()[0])
+               for task in pathlib.Path(f"/proc/{pid}/task").iterdir())
+
+
 class Sample:
     """What the kernel tells of one process. Sizes are KiB."""
 
@@ -200,7 +210,6 @@ class Sample:
         self.descriptors = len(os.listdir(proc / "fd"))
         self.switches = sum(self._fields(task / "status")["voluntary_ctxt_switches"]
                             for task in (proc / "task").iterdir())
-        self.cpu_ns = sum(int((task / "schedstat").read_text().split()[0]) for task in (proc / "task").iterdir())
 
     @staticmethod
     def _fields(path):

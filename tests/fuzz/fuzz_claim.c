@@ -12,16 +12,17 @@
 
 #define DRIVER "networkdriver.cilium.io"
 
+#define DEVICE_ROW(name, manager, more)                                                        \
+	"{\"Name\": \"" name "\", \"Manager\": \"" manager                                     \
+	"\", \"Device\": {\"name\": \"" name "\", \"ifName\": \"" name                         \
+	"\", \"state\": {\"Name\": \"" name "\"}" more "}}"
+
 /* Two devices that are free, one that many may share, one that another claim holds. */
 static const char *const device_rows[] = {
-	"{\"Name\": \"dummy0\", \"Manager\": \"dummy\", \"Device\": {\"name\": \"dummy0\","
-	" \"ifName\": \"dummy0\", \"state\": {\"Name\": \"dummy0\"}}}",
-	"{\"Name\": \"dummy1\", \"Manager\": \"dummy\", \"Device\": {\"name\": \"dummy1\","
-	" \"ifName\": \"dummy1\", \"state\": {\"Name\": \"dummy1\"}}}",
-	"{\"Name\": \"rxq0\", \"Manager\": \"rxQueue\", \"Device\": {\"name\": \"rxq0\","
-	" \"ifName\": \"rxq0\", \"state\": {\"Name\": \"rxq0\"}, \"allowMultiple\": true}}",
-	"{\"Name\": \"held0\", \"Manager\": \"dummy\", \"Device\": {\"name\": \"held0\","
-	" \"ifName\": \"held0\", \"state\": {\"Name\": \"held0\"}}}",
+	DEVICE_ROW("dummy0", "dummy", ""),
+	DEVICE_ROW("dummy1", "dummy", ""),
+	DEVICE_ROW("rxq0", "rxQueue", ", \"allowMultipleAllocations\": true"),
+	DEVICE_ROW("held0", "dummy", ""),
 };
 
 static const char held_row[] =
@@ -33,7 +34,8 @@ static const char config_text[] =
 	"{\"apiVersion\": \"" CONFIG_API_VERSION "\", \"kind\": \"" CONFIG_KIND
 	"\", \"metadata\": {\"name\": \"worker-1\"}, \"spec\": {"
 	"\"deviceManagerConfigs\": {\"dummy\": {\"enabled\": true},"
-	" \"rxQueue\": {\"enabled\": true}}}}";
+	" \"rxQueue\": {\"enabled\": true, \"ifaces\": ["
+	"{\"ifName\": \"eth0\"}]}}}}";
 
 /* --- what statd knows before ----------------------------------------------------------------- */
 

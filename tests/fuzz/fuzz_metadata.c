@@ -18,11 +18,33 @@ static char dir[] = "/dev/shm/fuzz_metadata-XXXXXX";
 static char namespace[] = "default", name[] = "c1", request[] = REQUEST, device[] = "dummy0";
 static char uid[] = "11111111-2222-3333-4444-555555555555", pool[] = "worker-1";
 
+static const struct metadata metadata = {.dir = dir, .driver = "networkdriver.cilium.io"};
+static const struct claim_ref claim = {.namespace = namespace, .name = name, .uid = uid};
+
 static void remove_dir(void)
 {
 	struct err ignored;
 
 	(void)tree_remove(AT_FDCWD, dir, &ignored);
+}
+
+/* One directory for the process. */
+static void make_dir(void)
+{
+	if (!strstr(dir, "XXXXXX"))
+		return;
+	assert(mkdtemp(dir));
+	(void)atexit(remove_dir);
+}
+
+static void write_ours(void)
+{
+	struct prepared_device devices[] = {
+		{.request = request, .pool = pool, .device = device}};
+	const struct claim_prepare_result prepared = {.devices = {devices, 1}};
+	struct err err = ERR_INIT;
+
+	assert(metadata_write(&metadata, &claim, &prepared, REQUEST, &err) == 0);
 }
 
 static void write_file(const char *path, const uint8_t *data, size_t size)
@@ -44,32 +66,19 @@ static char *read_file(const char *path)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct prepared_device devices[] = {
-		{.request = request, .pool = pool, .device = device}};
-	const struct claim_prepare_result prepared = {.devices = {devices, 1}};
-	const struct claim_ref claim = {.namespace = namespace, .name = name, .uid = uid};
-	const struct metadata m = {.dir = dir, .driver = "networkdriver.cilium.io"};
-	cleanup_free char *path = metadata_host_path(&m, &claim, REQUEST);
+	cleanup_free char *path = NULL, *once = NULL, *twice = NULL;
 	struct err err = ERR_INIT;
 
-	if (strchr(dir, 'X')) {
-		assert(mkdtemp(dir));
-		(void)atexit(remove_dir);
-		free(path);
-		path = metadata_host_path(&m, &claim, REQUEST);
-	}
-	assert(metadata_write(&m, &claim, &prepared, REQUEST, &err) == 0);
+	make_dir();
+	path = metadata_host_path(&metadata, &claim, REQUEST);
+	write_ours();
 	write_file(path, data, size);
-	assert(metadata_write(&m, &claim, &prepared, REQUEST, &err) == 0);
-	{
-		cleanup_free char *once = read_file(path), *twice = NULL;
-
-		assert(strstr(once, uid));
-		assert(metadata_write(&m, &claim, &prepared, REQUEST, &err) == 0);
-		twice = read_file(path);
-		assert(strcmp(once, twice) == 0);
-	}
+	write_ours();
+	once = read_file(path);
+	write_ours();
+	twice = read_file(path);
+	assert(strstr(once, uid) && strcmp(once, twice) == 0);
 	write_file(path, data, size);
-	assert(metadata_remove(&m, &claim, &err) == 0);
+	assert(metadata_remove(&metadata, &claim, &err) == 0);
 	return 0;
 }

@@ -2,7 +2,8 @@
 /*
  * A whole connection of the RPC, whose peer may call every method there is, and answers one call
  * of ours. The first byte says how many descriptors come with the stream, the second which call
- * is ours and whether the peer's are answered at once or when it is gone.
+ * is ours, whether we still wait for it, and whether the peer's are answered at once or when it
+ * is gone.
  */
 #include <assert.h>
 #include <fcntl.h>
@@ -20,6 +21,7 @@
 /* of the second byte */
 #define HOLD          0x01
 #define CALL_WITH_FDS 0x02
+#define CANCEL        0x04
 
 static struct rpc_service services[API_METHOD_MAX];
 static const struct rpc_listen listen_def = {
@@ -93,14 +95,15 @@ static void on_answer(void *ctx, const struct err *err, const void *result, int 
 }
 
 /* One that carries descriptors both ways, or one that carries none. */
-static void start_call(uv_loop_t *loop, struct rpc_conn *conn, bool with_fds, struct session *s)
+static struct rpc_pending *start_call(
+	uv_loop_t *loop, struct rpc_conn *conn, bool with_fds, struct session *s)
 {
 	enum api_method method = with_fds ? API_NETNS_SOCKET : API_CLAIM_PREPARE;
 	const int fds[RPC_MAX_FDS] = {null_fd(), null_fd(), null_fd(), null_fd()};
 	const struct rec_desc *desc = api_method_info(method)->request;
 	cleanup_free void *request = xcalloc(1, desc->size);
 
-	(void)rpc_start(loop, conn, method, request, fds, 0, on_answer, s);
+	return rpc_start(loop, conn, method, request, fds, 0, on_answer, s);
 }
 
 static void send_all(int to, struct input in, size_t n_fds)
@@ -156,6 +159,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	const size_t n_fds = input_byte(&in) % (MAX_FDS + 1);
 	const uint8_t flags = input_byte(&in);
 	struct session s = {.hold = flags & HOLD};
+	struct rpc_pending *call;
 	struct rpc_conn *conn;
 	uv_loop_t loop;
 	int pair[2];
@@ -164,10 +168,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	assert(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
 	assert(uv_loop_init(&loop) == 0);
 	conn = rpc_conn_new(&loop, &pair[0], &listen_def, &s, on_end, &s);
-	start_call(&loop, conn, flags & CALL_WITH_FDS, &s);
+	call = start_call(&loop, conn, flags & CALL_WITH_FDS, &s);
+	if (flags & CANCEL)
+		rpc_cancel(call);
 	send_all(pair[1], in, n_fds);
 	(void)uv_run(&loop, UV_RUN_DEFAULT);
-	assert(s.ended && s.answers == 1);
+	assert(s.ended && s.answers == (flags & CANCEL ? 0 : 1));
 	for (size_t i = 0; i < s.n_held; i++)
 		refuse(s.held[i]);
 	assert(uv_loop_close(&loop) == 0);

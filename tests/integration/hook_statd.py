@@ -27,6 +27,9 @@ class Statd:
         self.calls = []  # (method, sandbox id), in the order of arrival
         self.attaches = []  # parameters, with the inode of the namespace that came along
         self.syncs = []  # lists of (pod UID, sandbox id)
+        self.checks = []  # sandbox ids
+        self.sync_goes = threading.Event()  # cleared: the answer to pod.sync is kept back
+        self.sync_goes.set()
         self.states = []
         self.hellos = []
         self.busy = self.busiest = 0
@@ -37,6 +40,7 @@ class Statd:
             "pod.attach": self._attach,
             "pod.detach": self._detach,
             "pod.sync": self._sync,
+            "pod.check": self._check,
         })
 
     def _hello(self, peer, params, fds):
@@ -66,9 +70,15 @@ class Statd:
 
     def _sync(self, peer, params, fds):
         listed = [(ref["podUID"], ref["sandboxID"]) for ref in params.get("pods", [])]
+        missing = [ident for uid, ident in listed if uid in self.wanted and ident not in self.attached]
         self.syncs.append(listed)
-        return {"sandboxIDs": [ident for uid, ident in listed
-                               if uid in self.wanted and ident not in self.attached]}
+        self.sync_goes.wait(30 * STRETCH)
+        return {"sandboxIDs": missing}
+
+    def _check(self, peer, params, fds):
+        self.checks.append(params["sandboxID"])
+        wanted = params["podUID"] in self.wanted
+        return {"wanted": int(wanted), "there": int(wanted and params["sandboxID"] in self.attached)}
 
     def start(self):
         self.server.start()

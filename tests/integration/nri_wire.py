@@ -14,8 +14,9 @@ GO_READER = 4096  # bytes that the Go implementation's reader takes at a time
 SERVICE_RUNTIME = "nri.pkg.api.v1alpha1.Runtime"
 SERVICE_PLUGIN = "nri.pkg.api.v1alpha1.Plugin"
 
-RUN, STOP, REMOVE = 1, 2, 3
-EVENT_NAMES = {RUN: "RunPodSandbox", STOP: "StopPodSandbox", REMOVE: "RemovePodSandbox"}
+RUN, STOP, REMOVE, CREATE = 1, 2, 3, 4
+EVENT_NAMES = {RUN: "RunPodSandbox", STOP: "StopPodSandbox", REMOVE: "RemovePodSandbox",
+               CREATE: "CreateContainer"}
 
 # --- ttrpc's envelope
 KEY_VALUE = {1: ("key", "str"), 2: ("value", "str")}
@@ -41,6 +42,7 @@ SYNCHRONIZE = {1: ("pods", ("rep", ("msg", POD))), 2: ("containers", ("rep", ("m
                3: ("more", "u")}
 SYNCHRONIZE_RESPONSE = {1: ("update", ("rep", "bytes")), 2: ("more", "u")}
 POD_REQUEST = {1: ("pod", ("msg", POD))}
+CREATE_CONTAINER = {1: ("pod", ("msg", POD)), 2: ("container", ("msg", CONTAINER))}
 STATE_CHANGE = {1: ("event", "u"), 2: ("pod", ("msg", POD)), 3: ("container", ("msg", CONTAINER))}
 
 

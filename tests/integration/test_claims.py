@@ -242,6 +242,12 @@ def test_shareable_device_without_share(at):
     assert at.setups() == []
 
 
+def test_device_twice_in_one_claim(at):
+    error = at.refused(at.claim("c1", [result("dummy0"), result("dummy0", "b")]))
+    assert "unexpected input" in error and "dummy0 is allocated twice" in error
+    assert at.setups() == []
+
+
 @pytest.mark.parametrize("parameters, words", [
     ({"podIfName": "a234567890123456"}, ["podIfName", "a234567890123456", "15"]),
     ({"podIfName": "lo"}, ["podIfName", "reserved"]),

@@ -72,14 +72,31 @@ def test_runtime_restarts(hooked):
     assert hooked.statd.calls[-1] == ("attach", second.id)
 
 
-@pytest.mark.parametrize("containerd", ["17"], indirect=True)
 def test_attach_refused(hooked):
-    """The reason reaches whoever asked for the pod. Not tried with 2.1, which leaves the sandbox's
-    process behind then and may not start again."""
+    """The reason reaches whoever asked: for the pod, or for its container where the runtime would leave
+    a refused sandbox behind."""
     hooked.start()
     hooked.statd.attach = Refusing("conflict", "interface 'net1' is taken")
     with pytest.raises(cri.RpcError, match="interface 'net1' is taken"):
-        hooked.lab.pod("p1")
+        hooked.lab.pod("p1").start_container()
     hooked.statd.attach = lambda params: {"devices": 1}
-    hooked.lab.pod("p1")
-    assert [method for method, _ in hooked.statd.calls] == ["attach", "detach", "detach", "attach"]
+    if hooked.lab.version == "17":
+        hooked.lab.pod("p1").start_container()
+        assert [method for method, _ in hooked.statd.calls] == ["attach", "detach", "detach", "attach"]
+    else:
+        pod, = hooked.lab.cri.pods()
+        config = cri.pod_config("p1", pod["metadata"]["uid"])
+        hooked.lab.cri.start_container(pod["id"], config, "c1")
+        assert [method for method, _ in hooked.statd.calls] == ["attach"] * 3
+
+
+def test_container_of_sandbox_that_is_new_to_us(hooked):
+    """What a runtime tells of a container's sandbox is enough to attach to it."""
+    pod = hooked.lab.pod("p1")
+    hooked.start()
+    pod.start_container("c1")
+    assert hooked.statd.calls == []  # it was in the list, and lacked nothing
+    hooked.statd.server.stop()
+    hooked.process.wait_log("lost statd")
+    pod.start_container("c2")
+    hooked.statd.server.start()

@@ -255,6 +255,7 @@ START_TEST(test_what_is_no_metadata_is_replaced)
 {
 	static const char *const garbage[] = {"", "{", "[]", "null", "{\"metadata\": 3}",
 		"{\"metadata\": {\"uid\": \"" UID "\", \"generation\": -5}}",
+		"{\"metadata\": {\"uid\": \"" UID "\", \"generation\": 9223372036854775807}}",
 		"{\"metadata\": {\"uid\": \"" UID "\", \"generation\": \"9\"}}"};
 	cleanup_free char *path = metadata_host_path(&t.m, &t.claim, "net");
 

@@ -19,7 +19,6 @@ static int scan(const void *data, size_t len, size_t max, struct err *err)
 	return r;
 }
 
-
 static const struct {
 	const char *what;
 	uint8_t bytes[16];
@@ -81,8 +80,9 @@ END_TEST
 /* A message in pieces: each prefix asks for more, and the end is found where it is. */
 START_TEST(test_pieces)
 {
-	const char *text = "{\"a\":[1,{\"b\":\"a longer text than a fixed head can say, by far\"},[]],"
-			   "\"c\":{\"d\":null,\"e\":-70000}}";
+	const char *text =
+		"{\"a\":[1,{\"b\":\"a longer text than a fixed head can say, by far\"},[]],"
+		"\"c\":{\"d\":null,\"e\":-70000}}";
 	cleanup_buf struct buf packed = BUF_INIT;
 	json_t *tree = json_loads(text, 0, NULL), *back;
 	struct mp_scan s = {0};
@@ -149,8 +149,8 @@ START_TEST(test_random)
 			continue;
 		ck_assert_uint_le(s.at, sizeof(data));
 		if (mp_decode(data, s.at, &tree, &err) < 0)
-			ck_assert_msg(!strstr(err.message, "cannot be unpacked"), "%s",
-				err.message);
+			ck_assert_msg(
+				!strstr(err.message, "cannot be unpacked"), "%s", err.message);
 		json_decref(tree);
 	}
 }

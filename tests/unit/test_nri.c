@@ -58,6 +58,7 @@ static void pod_event(void *ctx, enum nri_event event, const struct nri_pod *pod
 		[NRI_RUN] = "run",
 		[NRI_STOP] = "stop",
 		[NRI_REMOVE] = "remove",
+		[NRI_CREATE] = "create",
 	};
 	struct plugin *p = ctx;
 
@@ -124,6 +125,16 @@ static void put_hex(struct buf *out, const char *hex)
 		buf_put(out, &(uint8_t){(uint8_t)(nibble(hex[0]) << 4 | nibble(hex[1]))}, 1);
 }
 
+/* The recorded plugin asked for events of sandboxes, we do for those of containers too. */
+static void subscribe(struct recording *r)
+{
+	static const char theirs[] = "\x12\x02\x10\x07"; /* ConfigureResponse.events */
+	char *events = memmem(r->to_runtime.data, r->to_runtime.len, theirs, strlen(theirs));
+
+	ck_assert_ptr_nonnull(events);
+	events[3] = 0x0f;
+}
+
 static void recording_read(struct recording *r)
 {
 	cleanup_file FILE *f = fopen(r->path, "re");
@@ -140,6 +151,7 @@ static void recording_read(struct recording *r)
 			put_hex(r->registration.len ? &r->to_runtime : &r->registration,
 				hex + 1);
 	}
+	subscribe(r);
 }
 
 static void recording_fini(struct recording *r)
@@ -459,8 +471,8 @@ START_TEST(test_unknown_calls)
 	struct err err = ERR_INIT;
 
 	plugin_connected(&p);
-	ck_assert_int_eq(call(&p, 1, PLUGIN, "CreateContainer", NULL, 0, &err), 0);
-	expect_answer(&p, 1, 12, "method CreateContainer");
+	ck_assert_int_eq(call(&p, 1, PLUGIN, "StartContainer", NULL, 0, &err), 0);
+	expect_answer(&p, 1, 12, "method StartContainer");
 	ck_assert_int_eq(call(&p, 3, "other.Service", "Configure", NULL, 0, &err), 0);
 	expect_answer(&p, 3, 12, "service other.Service");
 	ck_assert_int_eq(call(&p, 5, PLUGIN, "Shutdown", NULL, 0, &err), 0);
@@ -653,6 +665,23 @@ START_TEST(test_network_namespace)
 }
 END_TEST
 
+/* Of its container nothing is read. */
+START_TEST(test_container)
+{
+	cleanup_buf struct buf request = BUF_INIT;
+	struct plugin p = {.told = BUF_INIT};
+	struct err err = ERR_INIT;
+
+	put_pod_field(&request, 1, (char[]){"p"});
+	put_pod_field(&request, 2, (char[]){"container"});
+	plugin_connected(&p);
+	ck_assert_int_eq(call(&p, 1, PLUGIN, "CreateContainer", &request, 0, &err), 0);
+	ck_assert_str_eq(told(&p), "create 01234567 ns/p uid-1 - pid 42 budget 2000\n");
+	expect_answer(&p, 1, 0, "");
+	plugin_fini(&p);
+}
+END_TEST
+
 START_TEST(test_events_not_asked_for)
 {
 	static const uint8_t events[] = {0, 4, 12, 13, 14, 127};
@@ -770,6 +799,7 @@ int main(void)
 	tcase_add_test(calls, test_list_of_6_MB);
 	suite_add_tcase(suite, calls);
 	tcase_add_test(events, test_network_namespace);
+	tcase_add_test(events, test_container);
 	tcase_add_test(events, test_events_not_asked_for);
 	tcase_add_test(events, test_budget);
 	tcase_add_test(events, test_errors);

@@ -123,8 +123,8 @@ static const struct {
 	{"{\"list\":\"a\"}", "root.list: must be a list of texts, not a text", REC_LENIENT},
 	{"{\"list\":[\"a\",1]}", "root.list[1]: must be a text, not a number", REC_LENIENT},
 	{"{\"list\":[\"a\",\"B\"]}", "root.list[1]: \"B\" is not lower case", REC_LENIENT},
-	{"{\"list\":[\"a\",\"b\",\"c\"]}",
-		"root.list: has 3 elements, at most 2 are allowed", REC_LENIENT},
+	{"{\"list\":[\"a\",\"b\",\"c\"]}", "root.list: has 3 elements, at most 2 are allowed",
+		REC_LENIENT},
 	{"{\"map\":{\"a\":1}}", "root.map.a: must be a text, not a number", REC_LENIENT},
 	{"{\"map\":{\"A\":\"1\"}}", "root.map.A: \"A\" is not lower case", REC_LENIENT},
 	{"{\"object\":[]}", "root.object: must be a map, not a list", REC_LENIENT},
@@ -182,7 +182,8 @@ END_TEST
 static unsigned line_three(const struct rec_source *source, const json_t *node)
 {
 	ck_assert_str_eq(source->name, "file");
-	return json_is_object(node) ? 3 : 0; /* only maps are known: fields fall back on theirs */
+	return json_is_object(node) ? 3
+				    : 0; /* only maps are known: fields fall back on theirs */
 }
 
 START_TEST(test_source)
@@ -204,11 +205,12 @@ START_TEST(test_always)
 	struct alloc_row row = {.device_name = (char *)(uintptr_t) "dummy0",
 		.manager = (char *)(uintptr_t) "dummy"};
 	json_t *got = rec_encode(&rec_alloc_row_statedb, &row);
-	json_t *want = json_loads("{\"DeviceName\":\"dummy0\",\"Manager\":\"dummy\","
-				  "\"PreparedDevice\":null,\"LogicalPool\":\"\",\"PodUID\":\"\","
-				  "\"ClaimUID\":\"\",\"Config\":null,\"ShareID\":\"\","
-				  "\"ConsumedCapacity\":null}",
-		0, NULL);
+	json_t *want =
+		json_loads("{\"DeviceName\":\"dummy0\",\"Manager\":\"dummy\","
+			   "\"PreparedDevice\":null,\"LogicalPool\":\"\",\"PodUID\":\"\","
+			   "\"ClaimUID\":\"\",\"Config\":null,\"ShareID\":\"\","
+			   "\"ConsumedCapacity\":null}",
+			0, NULL);
 
 	ck_assert(json_equal(got, want));
 	json_decref(got);
@@ -237,7 +239,8 @@ END_TEST
 START_TEST(test_manager_types)
 {
 	for (int t = 0; t < MANAGER_TYPE_MAX; t++)
-		ck_assert_int_eq(manager_type_parse(manager_type_name((enum manager_type)t)), t);
+		ck_assert_int_eq(
+			manager_type_parse(manager_type_name((enum manager_type)t)), t);
 	ck_assert_int_eq(manager_type_parse("SR-IOV"), MANAGER_SRIOV);
 	ck_assert_int_eq(manager_type_parse("rxqueue"), MANAGER_RXQUEUE);
 	ck_assert_int_eq(manager_type_parse("foo"), MANAGER_INVALID);

@@ -56,7 +56,8 @@ static const struct {
 
 START_TEST(releases_that_leak)
 {
-	ck_assert_msg(release_leaks_refused(rows[_i].runtime, rows[_i].version) == rows[_i].leaks,
+	ck_assert_msg(
+		release_leaks_refused(rows[_i].runtime, rows[_i].version) == rows[_i].leaks,
 		"%s %s", rows[_i].runtime, rows[_i].version);
 }
 END_TEST
@@ -68,7 +69,8 @@ int main(void)
 	SRunner *runner;
 	int failed;
 
-	tcase_add_loop_test(table, releases_that_leak, 0, (int)(sizeof(rows) / sizeof(rows[0])));
+	tcase_add_loop_test(
+		table, releases_that_leak, 0, (int)(sizeof(rows) / sizeof(rows[0])));
 	suite_add_tcase(suite, table);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_NORMAL);

@@ -17,7 +17,7 @@ version=$("${apt_cache[@]}" depends linux-image-amd64 |
 
 say "fetching kernel $version (120 MB) ..."
 tree=$dir/unpacking
-rm -rf "$tree" "$dir/modules" "$dir/version"
+rm -rf "$tree"
 # since 6.19 the files are in linux-binary-V and linux-modules-V, before in linux-image-V
 if "${apt_cache[@]}" show "linux-modules-$version" >/dev/null 2>&1; then
 	packages=("linux-binary-$version" "linux-modules-$version")
@@ -25,6 +25,7 @@ else
 	packages=("linux-image-$version")
 fi
 unpack_packages "$tree" "${packages[@]}" || cannot "no kernel: ${packages[*]} cannot be fetched"
+rm -rf "$dir/modules" "$dir/version"
 cp "$(find "$tree" -name 'vmlinuz*' -print -quit)" "$dir/vmlinuz"
 mv "$(find "$tree" -type d -path "*/modules/$version" -print -quit)/kernel" "$dir/modules"
 rm -rf "$tree"

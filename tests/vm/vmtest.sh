@@ -27,7 +27,9 @@ flock "$lock"
 "$here/get-qemu.sh"
 # a look a day for a newer kernel is enough, and a cached one does without a network
 if [ ! -s "$dir/version" ] || [ -n "$(find "$dir/version" -mtime +0)" ]; then
-	"$here/fetch-kernel.sh" "$dir" || [ -s "$dir/version" ] || exit
+	status=0
+	"$here/fetch-kernel.sh" "$dir" || status=$?
+	[ -s "$dir/version" ] || exit "$status"
 	touch "$dir/version"
 fi
 initrd=$dir/initrd-$(cat "$dir/version").cpio

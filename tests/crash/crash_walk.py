@@ -1,0 +1,716 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever dies whenever: nothing is lost, leaked or handed out twice.
+
+Walks through the life of a claim and of its pod (prepared, attached, each daemon restarted in turn,
+detached, unprepared) once undisturbed, and notes every message between statd and the others. Each
+message gives two boundaries, before it and after it. Then for each boundary, each daemon and each of
+two faults the life is lived again: when the boundary comes the daemon is killed and started anew, or
+stopped until its callers' deadlines have passed. The callers do what kubelet and container runtime do,
+the life goes on to its end, and then the world must be what it was before.
+
+    crash_walk.py                          all of it
+    crash_walk.py --every 20 --offset 3    every twentieth walk, from the fourth on
+    crash_walk.py --only 'attach: device.attach' --daemon statd --fault kill
+    crash_walk.py --list                   what there is to be walked
+
+Needs root, and a kernel with dummy links; --manager takes a stand-in for dmgr-dummy instead.
+"""
+import argparse
+import collections
+import contextlib
+import dataclasses
+import difflib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+
+if __name__ == "__main__":
+    sys.dont_write_bytecode = True
+    TESTS = pathlib.Path(__file__).resolve().parents[1]
+    sys.path[:0] = [str(TESTS / name) for name in ("integration", "containerd", "crash")]
+
+import grpc
+
+import house as h
+import kubelet as kubelet_module
+import mprpc
+import procs as procs_module
+import rpc_proxy
+from crash_runtime import FakePods, Refused
+from netns import Netns
+
+DAEMONS = ("statd", "netnsd", "dmgr-dummy", "draplugind", "nrihookd")
+FAULTS = ("kill", "stop")
+WORKING = {"netnsd": "connected", "dmgr-dummy": "published", "draplugind": "registered", "nrihookd": "registered"}
+
+KUBELET_SECONDS = 3  # the kubelet of the walk is not as patient as the real one
+STEP_SECONDS = 60  # by then a caller that repeats must have had its way
+SETTLE_SECONDS = 20
+POLL_SECONDS = 0.01
+
+DEVICES = ("dummy0", "dummy1")
+CLAIM_CONFIG = [h.opaque({"podIfName": f"net{n}", "interfaceSysctlIPv4": {"arp_filter": "1"},
+                          "interfaceSysctlIPv6": {"accept_ra": "0"}}, [f"r{n}"]) for n in range(2)]
+SYSCTLS = {"ipv4/conf/net0/arp_filter": "1", "ipv6/conf/net0/accept_ra": "0",
+           "ipv4/conf/net1/arp_filter": "1", "ipv6/conf/net1/accept_ra": "0"}
+
+
+class Lost(AssertionError):
+    """What the house promises did not hold."""
+
+
+def wait_for(condition, seconds, what):
+    """As procs.wait_for, with a reason that may be computed when it is needed."""
+    deadline = time.monotonic() + seconds * procs_module.STRETCH
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise Lost(f"{what() if callable(what) else what} (waited for {seconds * procs_module.STRETCH} s)")
+        time.sleep(POLL_SECONDS)
+
+
+# --- the callers -----------------------------------------------------------------------------------
+
+
+class WatchingKubelet(kubelet_module.Kubelet):
+    """Registers whoever makes the registration socket anew, as the kubelet's watch does."""
+
+    def __init__(self, root, driver):
+        super().__init__(root, driver)
+        self._registered = None  # the socket that was registered last
+        self._changing = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def close(self):
+        if threading.current_thread() is not self._thread:
+            self._ended.set()
+            self._thread.join()
+        super().close()
+
+    def _identity(self):
+        try:
+            found = os.stat(self.registry_socket)
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_ctime_ns
+
+    def is_current(self):
+        return self._identity() == self._registered
+
+    def _watch(self):
+        while not self._ended.wait(POLL_SECONDS):
+            identity = self._identity()
+            if identity in (None, self._registered):
+                continue
+            with contextlib.suppress(grpc.RpcError, grpc.FutureTimeoutError, AssertionError,
+                                     kubelet_module.WrongAnswer):
+                self._register()
+                self._registered = identity
+
+    def _register(self):
+        client = self.registration()
+        try:
+            info = self.get_info(client)
+            self.notify(client)
+        finally:
+            client.close()
+        with self._changing:
+            super().close()
+            client = kubelet_module.Client(info["endpoint"])
+            self._dial(client)
+            self.client = client
+
+    def _dial(self, client):
+        try:
+            grpc.channel_ready_future(client.channel).result(KUBELET_SECONDS)
+        except grpc.FutureTimeoutError:
+            client.close()
+            raise
+
+    def registration(self):
+        authority = self.registry_socket.replace("/", "%2F")
+        client = kubelet_module.Client(self.registry_socket, authority)
+        self._dial(client)
+        return client
+
+    def try_claims(self, verb, claims):
+        """prepare or unprepare, once; raises Refused for whatever reason it was not done."""
+        with self._changing:
+            if not self.client:
+                raise Refused("no driver is registered")
+            start = self.start_prepare if verb == "prepare" else self.start_unprepare
+            try:
+                future = start(claims, timeout=KUBELET_SECONDS)
+            except ValueError as e:
+                raise Refused(str(e)) from e
+        try:
+            entries = kubelet_module.checked(claims, future.result())
+        except grpc.FutureCancelledError as e:
+            raise Refused("the driver was registered anew") from e
+        except grpc.RpcError as e:
+            raise Refused(e.details()) from e
+        for entry in entries.values():
+            if "error" in entry:
+                raise Refused(entry["error"])
+        return entries
+
+
+# --- the house -------------------------------------------------------------------------------------
+
+
+class Node(h.House):
+    """All daemons, in a host network namespace of their own, with the proxy in their middle."""
+
+    def __init__(self, directory, manager, pods_of):
+        self.processes = procs_module.Processes(directory)
+        super().__init__(self.processes, directory)
+        self.statd_dir = directory / "statd"
+        self.statd_dir.mkdir()
+        self.manager = manager
+        self.host = Netns()
+        self.via = ["nsenter", f"--net={self.host.path}", "--"]
+        methods = rpc_proxy.read_methods(subprocess.run(
+            [procs_module.BUILD / "statctl", "--methods"], check=True, capture_output=True, text=True).stdout)
+        for verb in ("prepare", "unprepare"):
+            methods[f"claim.{verb}"].seconds = KUBELET_SECONDS
+        self.proxy = rpc_proxy.Proxy(self.runtime_dir, self.statd_dir, methods)
+        self.pods = pods_of(self)
+        self.daemons = {}
+        for name in DAEMONS:
+            self.start(name)
+        self.watcher = WatchingKubelet(str(self.kubelet_dir), h.DRIVER)
+
+    def start(self, name):
+        """Does not wait for it."""
+        common = ["--runtime-dir", self.statd_dir if name == "statd" else self.runtime_dir, "--log-level", "debug"]
+        special = {
+            "statd": ["--config", self.config_path, "--claims-dir", self.claims_dir, "--user", h.STATD_USER],
+            "draplugind": ["--kubelet-dir", self.kubelet_dir, "--cdi-dir", self.cdi_dir],
+            "nrihookd": ["--nri-socket", self.pods.nri_socket],
+        }
+        via = {"netnsd": self.via, "dmgr-dummy": self.via, **self.pods.via}
+        program = self.manager if name == "dmgr-dummy" else name
+        self.daemons[name] = self.procs.start(program, *common, *special.get(name, ()), name=name,
+                                              via=via.get(name, ()))
+
+    def kill(self, name):
+        process = self.daemons[name]
+        process.expected = True
+        process.signal(signal.SIGKILL)
+        process.popen.wait()
+
+    def close(self, failed=False):
+        self.watcher.close()
+        self.pods.close()
+        try:
+            self.processes.finish()
+        except AssertionError:
+            if not failed:
+                raise
+        finally:
+            self.proxy.close()
+            self.host.__exit__()
+
+    def query(self, method, params=None):
+        try:
+            peer = mprpc.connect(self.statd_dir / "query.sock")
+        except OSError as e:
+            raise mprpc.Error("unavailable", str(e)) from e
+        try:
+            return peer.call(method, params)
+        finally:
+            peer.close()
+
+    # --- what the world is
+
+    def host_links(self):
+        out = subprocess.run(["ip", "-n", self.host.name, "-d", "-j", "link"], check=True, capture_output=True, text=True)
+        return json.loads(out.stdout)
+
+    def descriptors(self, name):
+        """How many of which kind."""
+        directory = f"/proc/{self.daemons[name].pid}/fd"
+        kinds = collections.Counter()
+        for number in os.listdir(directory):
+            with contextlib.suppress(FileNotFoundError):
+                kinds[os.readlink(f"{directory}/{number}").split(":[")[0]] += 1
+        return dict(sorted(kinds.items()))
+
+    def world(self):
+        """Everything that a life cycle must leave as it found it."""
+        files = [p for top in (self.claims_dir, self.cdi_dir, self.kubelet_dir) for p in top.rglob("*")]
+        return {
+            "links": self.host_links(),
+            "allocations": self.rows(),
+            "devices": self.rows(h.DEVICES),
+            "files": sorted(str(p.relative_to(self.directory)) for p in files),
+            "descriptors": {name: self.descriptors(name) for name in DAEMONS},
+            "processes": {name: len(procs_module.session_members({self.daemons[name].session})) for name in DAEMONS},
+        }
+
+    def links_of_house(self):
+        return self.proxy.linked({name: process.pid for name, process in self.daemons.items()})
+
+    def working(self):
+        try:
+            status = self.status()
+        except (mprpc.Error, TimeoutError):
+            return False
+        peers = {peer["role"]: peer for peer in status["peers"]}
+        return status["ready"] and all(peers[name]["state"] == state and not peers[name].get("pending")
+                                       for name, state in WORKING.items())
+
+    def settle(self, condition=lambda: True):
+        """Waits until everybody is at work, nothing is under way, and the condition holds."""
+        def calm():
+            for process in self.daemons.values():
+                if not process.running() and not process.expected:
+                    raise Lost(f"{process.name} ended by itself with status {process.status}")
+            return self.links_of_house() and self.proxy.quiet() and self.watcher.is_current() and \
+                self.working() and condition()
+        wait_for(calm, SETTLE_SECONDS, lambda: f"the house does not come to rest: {self.state()}")
+
+    def state(self):
+        """For a report."""
+        try:
+            status = self.status()
+            peers = {peer["role"]: (peer["state"], peer.get("pending", 0)) for peer in status["peers"]}
+            rows = [(r["DeviceName"], r.get("SandboxID", "")[:12], r.get("Problem")) for r in self.rows()]
+            return {"ready": status["ready"], "missing": status.get("missing"), "peers": peers, "rows": rows,
+                    "linked": self.links_of_house(), "quiet": self.proxy.quiet()}
+        except (mprpc.Error, TimeoutError) as e:
+            return str(e)
+
+
+# --- the life of a claim ------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Boundary:
+    point: rpc_proxy.Point
+    side: str
+
+    def __str__(self):
+        return f"{self.side} {self.point}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    boundary: Boundary
+    daemon: str
+    fault: str
+
+    def __str__(self):
+        done = {"kill": "killed", "stop": "stopped"}[self.fault]
+        return f"{self.daemon} {done} {self.boundary}"
+
+
+class Life:
+    """One life cycle. told is what callers were told instead of success."""
+
+    def __init__(self, node):
+        self.node = node
+        self.proxy = node.proxy
+        self.uid = str(uuid.uuid4())
+        self.sandbox = None
+        self.told = []
+        self.claim = self._claim("c1")
+        self.rival = self._claim("c2")
+
+    def _claim(self, name):
+        results = [h.result(device, f"r{n}") for n, device in enumerate(DEVICES)]
+        return h.Claim(self.node, name, results, CLAIM_CONFIG, pod_uid=self.uid)
+
+    def until_done(self, what, action):
+        """Repeats what fails, as the caller in question would."""
+        deadline = time.monotonic() + STEP_SECONDS * procs_module.STRETCH
+        while True:
+            try:
+                result = action()
+                self.proxy.caller_returned = True
+                return result
+            except Refused as e:
+                self.proxy.caller_returned = True
+                self.told.append(f"{what}: {e}")
+            if time.monotonic() > deadline:
+                raise Lost(f"{what} never succeeds: {self.told[-1]}")
+            time.sleep(2 * POLL_SECONDS)
+
+    # --- the steps
+
+    def prepare(self):
+        self.until_done("prepare", lambda: self.node.watcher.try_claims("prepare", [self.claim.ref]))
+        self.assert_prepared()
+
+    def attach(self):
+        self.sandbox = self.until_done("RunPodSandbox", lambda: self.node.pods.run(self.uid))
+        gated = self.until_done("CreateContainer", lambda: self.node.pods.create(self.sandbox))
+        if gated:
+            self.assert_attached()
+        else:  # nobody was there to be asked; whoever comes back makes up for it
+            wait_for(self.is_attached, SETTLE_SECONDS, lambda: f"the pod stays without its devices: {self.node.state()}")
+
+    def detach(self):
+        self.until_done("StopPodSandbox", lambda: self.node.pods.stop(self.sandbox))
+        self.until_done("RemovePodSandbox", lambda: self.node.pods.remove(self.sandbox))
+        self.sandbox = None
+
+    def unprepare(self):
+        self.until_done("unprepare", lambda: self.node.watcher.try_claims("unprepare", [self.claim.ref]))
+
+    def restart(self, name):
+        self.node.kill(name)
+        self.node.start(name)
+        self.proxy.caller_returned = True  # nobody waits
+
+    # --- what holds in between
+
+    def assert_prepared(self):
+        status = self.claim.status
+        if not status or [entry["device"] for entry in status] != list(DEVICES):
+            raise Lost(f"prepared, but the claim's status is {status}")
+        marks = {link["ifname"]: link.get("ifalias", "") for link in self.node.host_links()}
+        for device in DEVICES:
+            if self.claim.uid not in marks.get(device, ""):
+                raise Lost(f"prepared, but {device} is not there with the claim's mark: {marks}")
+
+    def pod_problem(self):
+        """What is wrong with the pod's devices."""
+        script = "ip -d -j link; " + "; ".join(f"cat /proc/sys/net/{leaf} 2>/dev/null || echo -" for leaf in SYSCTLS)
+        lines = self.sandbox.check("sh", "-c", script).splitlines()
+        links = {link["ifname"]: link for link in json.loads("\n".join(lines[:-len(SYSCTLS)]))}
+        for n, device in enumerate(DEVICES):
+            link = links.get(f"net{n}")
+            if not link:
+                return f"net{n} is not in the pod, only {list(links)}"
+            if "UP" not in link["flags"] or link["linkinfo"]["info_kind"] not in self.node.pods.kinds:
+                return f"net{n} is not as it should be: {link}"
+            if self.claim.uid not in link.get("ifalias", "") or device not in link["ifalias"]:
+                return f"net{n} has the mark {link.get('ifalias')}"
+        found = dict(zip(SYSCTLS, lines[-len(SYSCTLS):]))
+        if found != SYSCTLS:
+            return f"sysctls are {found}"
+        left = {link["ifname"] for link in self.node.host_links()}.intersection(DEVICES)
+        return f"{left} are on the host as well" if left else None
+
+    def is_attached(self):
+        return self.pod_problem() is None
+
+    def assert_attached(self):
+        problem = self.pod_problem()
+        if problem:
+            raise Lost(f"the container was accepted, but {problem}; {self.node.state()}")
+
+    def in_table(self):
+        rows = self.node.rows()
+        return len(rows) == len(DEVICES) and all(row.get("SandboxID") == self.sandbox.id for row in rows)
+
+    def nowhere_in_table(self):
+        return all("SandboxID" not in row for row in self.node.rows())
+
+    def assert_not_given_twice(self):
+        """Another claim for the same devices is refused."""
+        def attempt():
+            try:
+                self.node.watcher.try_claims("prepare", [self.rival.ref])
+            except Refused as e:
+                if DEVICES[0] in str(e):
+                    return
+                raise
+            raise Lost(f"{DEVICES} are given to a second claim")
+        self.until_done("a rival's prepare", attempt)
+
+    # --- from the beginning to the end
+
+    def phases(self, restarts):
+        yield "prepare", self.prepare, lambda: True
+        yield "attach", self.attach, self.in_table
+        for name in restarts:
+            yield f"restart {name}", lambda name=name: self.restart(name), self.in_table
+        yield "detach", self.detach, self.nowhere_in_table
+        yield "unprepare", self.unprepare, lambda: True
+
+    def live(self, restarts=()):
+        for phase, step, condition in self.phases(restarts):
+            self.proxy.begin(phase)
+            step()
+            self.node.settle(condition)
+            self.proxy.begin("between")
+            if self.sandbox and phase != "attach" or phase == "attach" and not restarts:
+                self.assert_attached()
+                self.assert_not_given_twice()
+                self.node.settle(self.in_table)
+
+    def end(self):
+        """The API server's part: the claims are deleted."""
+        for claim in (self.claim, self.rival):
+            claim.path.unlink()
+
+    def abandon(self):
+        if self.sandbox:
+            self.sandbox.close()
+
+
+# --- one walk -------------------------------------------------------------------------------------------
+
+
+class Injection:
+    """A fault in one daemon, at one boundary."""
+
+    MIN_SECONDS = 0.5
+
+    def __init__(self, node, case):
+        self.node, self.case = node, case
+        self.since = self.until = None
+        self.pid = None
+        act = self.kill if case.fault == "kill" else self.stop
+        self.fault = rpc_proxy.Fault(case.boundary.point, case.boundary.side, act)
+
+    def arm(self):
+        self.node.proxy.fault = self.fault
+        self.node.proxy.caller_returned = False
+        self.node.proxy.ticks = [self.tick]
+
+    def disarm(self):
+        self.node.proxy.ticks = []
+        self.node.proxy.fault = None
+        self.go_on()
+
+    def kill(self):
+        self.node.kill(self.case.daemon)
+        self.node.start(self.case.daemon)
+
+    def stop(self):
+        self.pid = self.node.daemons[self.case.daemon].pid
+        os.kill(self.pid, signal.SIGSTOP)
+        self.node.proxy.caller_returned = False
+        self.since = time.monotonic()
+
+    def tick(self):
+        """Ends a stop when the first call that the process has left unanswered is past its deadline and
+        whoever started it has heard of that."""
+        if self.pid is None:
+            return
+        now = time.monotonic()
+        if self.until is None:
+            self.until = self.node.proxy.pending(self.case.daemon)
+        if now > max(self.until or 0, self.since) + self.MIN_SECONDS and self.node.proxy.caller_returned:
+            self.go_on()
+
+    def go_on(self):
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGCONT)
+        self.pid = None
+
+
+def restart_of(boundary):
+    kind, _, name = boundary.point.phase.partition(" ")
+    return [name] if kind == "restart" else []
+
+
+def difference(before, after):
+    """What of the world is not as it was; the empty text: nothing."""
+    lines = []
+    for key, value in before.items():
+        if value != after[key]:
+            texts = [json.dumps(v, indent=1, sort_keys=True).splitlines() for v in (value, after[key])]
+            lines += [key, *[line for line in difflib.unified_diff(*texts, "before", "after", n=1, lineterm="")][2:]]
+    return "\n".join(lines)
+
+
+class Walker:
+    """Makes houses and walks through them; a house that a walk has spoilt is left for a new one."""
+
+    def __init__(self, manager="dmgr-dummy", pods_of=None):
+        self.manager = manager
+        self.pods_of = pods_of or (lambda node: FakePods(node.directory / "nri.sock"))
+        self.node = self.directory = self.before = None
+
+    def open(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="netclaim-", ignore_cleanup_errors=True)
+        self.node = Node(pathlib.Path(self.directory.name), self.manager, self.pods_of)
+        self.node.settle()
+        for _ in range(2):  # what is made once only is there from then on
+            self._live_once()
+        self.before = self.node.world()
+
+    def close(self, failed=False):
+        if self.node:
+            self.node.close(failed)
+            self.directory.cleanup()
+        self.node = None
+
+    def _live_once(self, restarts=()):
+        life = Life(self.node)
+        life.live(restarts)
+        life.end()
+
+    def boundaries(self):
+        """Every message of an undisturbed life, and the instants before and after it. Those that do not
+        come each time are left out: nobody could wait for them."""
+        traces = []
+        for _ in range(2):
+            self.node.proxy.trace.clear()
+            self._live_once(DAEMONS)
+            traces.append([point for point in self.node.proxy.trace if point.phase != "between"])
+        points = [point for point in traces[0] if point in set(traces[1])]
+        left_out = set(traces[0]).symmetric_difference(traces[1])
+        return [Boundary(point, side) for point in points for side in ("before", "after")], sorted(left_out, key=str)
+
+    def compare(self):
+        after = {}
+
+        def look():
+            after.update(self.node.world())
+            return after == self.before
+        wait_for(look, 3, lambda: difference(self.before, after))
+
+    def walk(self, case):
+        """None, or what was lost."""
+        if not self.node:
+            self.open()
+        self.node.proxy.trace.clear()
+        self.node.pods.next_habit()
+        injection = Injection(self.node, case)
+        life = Life(self.node)
+        injection.arm()
+        try:
+            life.live(restart_of(case.boundary))
+            if not injection.fault.fired.is_set():
+                return self._failed("the boundary did not come", life, injection)
+            life.end()
+            self.compare()
+            if self.node.proxy.problems:
+                return self._failed("the proxy had problems", life, injection)
+        except (AssertionError, mprpc.Error, TimeoutError, OSError, subprocess.SubprocessError) as e:
+            return self._failed(f"{type(e).__name__}: {e}", life, injection)
+        finally:
+            injection.disarm()
+        return None
+
+    def _failed(self, reason, life, injection):
+        injection.disarm()
+        report = [reason, *[f"told: {text}" for text in life.told[-5:]], *self.node.proxy.problems]
+        keep = os.environ.get("CRASH_LOGS")
+        if keep:
+            path = pathlib.Path(keep)
+            path.mkdir(parents=True, exist_ok=True)
+            with open(path / f"{uuid.uuid4().hex[:6]}.log", "w", encoding="utf-8") as log:
+                log.write("\n".join([str(injection.case), *report, *map(str, self.node.proxy.trace)]))
+                for name, text in self.node.processes.logs()[-12:]:
+                    log.write(f"\n--- {name}\n" + "\n".join(text.splitlines()[-150:]))
+        life.abandon()
+        self.close(failed=True)
+        return "\n".join(report)
+
+
+# --- all of them ------------------------------------------------------------------------------------------
+
+
+def cases_of(boundaries, daemons, faults):
+    return [Case(boundary, daemon, fault) for boundary in boundaries for fault in faults for daemon in daemons]
+
+
+def chosen(cases, every, offset):
+    return cases[offset::every]
+
+
+def walk_all(walker, cases, say=print):
+    """Walks them; returns [(case, what was lost)]."""
+    failures = []
+    for number, case in enumerate(cases, 1):
+        started = time.monotonic()
+        lost = walker.walk(case)
+        say(f"{'LOST' if lost else 'ok  '} {number}/{len(cases)} {case} ({time.monotonic() - started:.1f} s)")
+        if lost:
+            failures.append((case, lost))
+            say("    " + lost.replace("\n", "\n    "))
+    return failures
+
+
+def summary(boundaries, walks, failures, seconds):
+    return (f"{boundaries} boundaries, {walks} walks, {walks - failures} with nothing lost, {failures} failures, "
+            f"{seconds:.0f} s")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each Nth walk")
+    parser.add_argument("--offset", type=int, default=0, metavar="K", help="beginning with the Kth")
+    parser.add_argument("--jobs", type=int, default=1, metavar="J", help="so many houses at a time")
+    parser.add_argument("--fault", choices=FAULTS, action="append", help="only this one")
+    parser.add_argument("--daemon", choices=DAEMONS, action="append", help="only this one")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only boundaries whose description has it")
+    parser.add_argument("--manager", default="dmgr-dummy", help="another program for dmgr-dummy")
+    parser.add_argument("--list", action="store_true", help="tell the boundaries and end")
+    return parser.parse_args()
+
+
+def run_jobs(options):
+    """Shares the walks among processes of this program, and adds up what they say."""
+    rest = [arg for name in ("fault", "daemon") for value in getattr(options, name) or () for arg in (f"--{name}", value)]
+    if options.only:
+        rest += ["--only", options.only]
+    children = [subprocess.Popen(
+        [sys.executable, __file__, "--every", str(options.every * options.jobs), "--manager", options.manager,
+         "--offset", str(options.offset + job * options.every), *rest], stdout=subprocess.PIPE, text=True)
+        for job in range(options.jobs)]
+    last = [""] * options.jobs
+
+    def relay(job):
+        for line in children[job].stdout:
+            last[job] = line
+            print(f"[{job}] {line}", end="", flush=True)
+    readers = [threading.Thread(target=relay, args=(job,)) for job in range(options.jobs)]
+    started = time.monotonic()
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    statuses = [child.wait() for child in children]
+    if any(status not in (0, 1) for status in statuses):
+        print(f"a part of the walk ended with {statuses}")
+        return 2
+    numbers = [[int(word) for word in line.split() if word.isdigit()] for line in last]
+    print(summary(numbers[0][0], sum(n[1] for n in numbers), sum(n[3] for n in numbers), time.monotonic() - started))
+    return max(statuses)
+
+
+def main():
+    options = parse()
+    if options.jobs > 1:
+        return run_jobs(options)
+    started = time.monotonic()
+    walker = Walker(options.manager)
+    walker.open()
+    boundaries, left_out = walker.boundaries()
+    for point in left_out:
+        print(f"left out, it does not come each time: {point}")
+    wanted = [boundary for boundary in boundaries if options.only in str(boundary)]
+    if options.list:
+        print("\n".join(map(str, wanted)))
+        walker.close()
+        return 0
+    cases = chosen(cases_of(wanted, options.daemon or DAEMONS, options.fault or FAULTS), options.every, options.offset)
+    failures = walk_all(walker, cases, lambda text: print(text, flush=True))
+    walker.close()
+    for case, lost in failures:
+        print(f"FAILED: {case}: {lost.splitlines()[0]}")
+    print(summary(len(wanted), len(cases), len(failures), time.monotonic() - started), flush=True)
+    return 1 if failures or not cases else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

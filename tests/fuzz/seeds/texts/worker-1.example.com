@@ -1,0 +1,1 @@
+worker-1.example.com
