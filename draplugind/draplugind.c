@@ -96,10 +96,14 @@ static void stop(void *ctx)
 	dra_rpc_stop(&d->rpc);
 }
 
-int draplugind_check(const struct draplugind_options *options, struct err *err)
+int draplugind_check(
+	struct draplugind *d, const struct draplugind_options *options, struct err *err)
 {
 	struct stat st;
 
+	*d = (struct draplugind){.options = options};
+	if (options->statd_user && identity_parse(options->statd_user, &d->statd, err) < 0)
+		return err_wrap(err, "--statd-user");
 	if (options->kubelet_dir[0] != '/')
 		return err_set(err, ERR_INVALID,
 			"--kubelet-dir %s: must be absolute, the kubelet dials paths below it",
@@ -120,11 +124,11 @@ void draplugind_init(struct draplugind *d, const struct draplugind_options *opti
 		.on_refused = on_refused,
 	};
 
-	*d = (struct draplugind){.options = options};
 	if (uv_loop_init(&d->loop) < 0)
 		abort();
 	daemon_init(&d->daemon, &d->loop, stop, d);
-	dra_rpc_init(&d->rpc, &d->loop, options->runtime_dir, &events, d);
+	dra_rpc_init(&d->rpc, &d->loop, options->runtime_dir,
+		options->statd_user ? &d->statd.uid : NULL, &events, d);
 	on_state(d, "waiting", "for statd to be ready");
 }
 

@@ -13,6 +13,13 @@ static const struct cli_option cli_options[] = {
 		.doc = "where statd's front.sock is",
 	},
 	{
+		.name = "statd-user",
+		.type = CLI_TEXT,
+		.offset = offsetof(struct draplugind_options, statd_user),
+		.arg = "USER",
+		.doc = "user that statd runs as, if neither root nor our own",
+	},
+	{
 		.name = "kubelet-dir",
 		.type = CLI_PATH,
 		.offset = offsetof(struct draplugind_options, kubelet_dir),
@@ -48,7 +55,7 @@ int main(int argc, char **argv)
 	int status;
 
 	daemon_begin(&cli, argc, argv, &options, &options.base);
-	if (draplugind_check(&options, &err) < 0 ||
+	if (draplugind_check(&d, &options, &err) < 0 ||
 		privileges_drop(&draplugind_privileges, NULL, &err) < 0 ||
 		privileges_confine(&draplugind_privileges, &err) < 0)
 		return daemon_cannot_start(&err);

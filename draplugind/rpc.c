@@ -234,19 +234,21 @@ static void on_close(void *ctx, struct rpc_conn *conn, const char *reason)
 }
 
 void dra_rpc_init(struct dra_rpc *rpc, uv_loop_t *loop, const char *runtime_dir,
-	const struct dra_rpc_events *events, void *ctx)
+	const uid_t *statd_uid, const struct dra_rpc_events *events, void *ctx)
 {
 	static const struct rpc_service services[] = {{API_FRONT_READY, handle_ready}};
-	static const struct rpc_listen def = {
-		.name = "statd",
-		.services = services,
-		.n_services = ARRAY_SIZE(services),
-		.events = {.on_open = on_open, .on_close = on_close},
-	};
 	cleanup_free char *path = xasprintf("%s/front.sock", runtime_dir);
 
 	*rpc = (struct dra_rpc){.loop = loop, .events = events, .ctx = ctx};
-	rpc->client = rpc_client_new(loop, path, &def, rpc);
+	rpc->def = (struct rpc_listen){
+		.name = "statd",
+		.services = services,
+		.n_services = ARRAY_SIZE(services),
+		.uids = statd_uid,
+		.n_uids = statd_uid ? 1 : 0,
+		.events = {.on_open = on_open, .on_close = on_close},
+	};
+	rpc->client = rpc_client_new(loop, path, &rpc->def, rpc);
 	(void)uv_timer_init(loop, &rpc->end);
 	rpc->end.data = rpc;
 }

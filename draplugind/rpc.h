@@ -24,6 +24,7 @@ struct dra_rpc_events {
 
 struct dra_rpc {
 	uv_loop_t *loop;
+	struct rpc_listen def;
 	struct rpc_client *client;
 	const struct dra_rpc_events *events;
 	void *ctx;
@@ -34,9 +35,10 @@ struct dra_rpc {
 	char *state, *detail;
 };
 
-/* Connects to front.sock in runtime_dir and stays connected. events is borrowed. */
+/* Connects to front.sock in runtime_dir and stays connected. statd_uid is who else than root and our
+ * own user may be statd; NULL: nobody. events and statd_uid are borrowed. */
 void dra_rpc_init(struct dra_rpc *rpc, uv_loop_t *loop, const char *runtime_dir,
-	const struct dra_rpc_events *events, void *ctx);
+	const uid_t *statd_uid, const struct dra_rpc_events *events, void *ctx);
 /* Calls that wait for statd fail at once, those that it has are waited for; then the connection is
  * closed. */
 void dra_rpc_stop(struct dra_rpc *rpc);

@@ -61,6 +61,12 @@ void lines_ok(const uint64_t *numbers, size_t n)
 	(void)fflush(stdout);
 }
 
+void lines_refuse(const char *text)
+{
+	(void)printf("refused %s\n", text);
+	(void)fflush(stdout);
+}
+
 void lines_fail(const char *fmt, ...)
 {
 	va_list ap;

@@ -268,3 +268,32 @@ def test_names_of_claims_are_checked(house, ref, word):
     _, _, error, _ = front.request(1, "claim.prepare", ref)
     assert error["code"] == "invalid" and word in error["message"]
     front.close()
+
+
+@pytest.mark.needs_root
+@pytest.mark.parametrize("program, socket_name, more", [
+    ("draplugind", "front.sock", ["--kubelet-dir", "."]),
+    ("nrihookd", "front.sock", []),
+    ("netnsd", "manager.sock", []),
+    ("dmgr-dummy", "manager.sock", []),
+])
+def test_who_may_be_statd(procs, rundir, program, socket_name, more):
+    """A daemon believes a statd of root's or of its own user, and else only of the one it is told."""
+    os.chmod(rundir, 0o777)
+    listener = subprocess.Popen(  # listens as another user, as a statd that was not started as root does
+        [sys.executable, "-c", "import os,socket,sys\nos.setgid(64999)\nos.setuid(64999)\ns=socket.socket("
+         "socket.AF_UNIX)\ns.bind(sys.argv[1])\nos.chmod(sys.argv[1], 0o777)\ns.listen()\nprint(1, flush=True)\nwhile 1:"
+         "\n c=s.accept()[0]\n print(len(c.recv(1)), flush=True)", str(rundir / socket_name)], stdout=subprocess.PIPE)
+    try:
+        assert listener.stdout.readline() == b"1\n"
+        args = [str(rundir) if a == "." else a for a in more]
+        stranger = procs.start(program, "--runtime-dir", rundir, *args, name=f"{program}-1")
+        stranger.wait_log("is served by uid 64999, who is not trusted")
+        assert listener.stdout.readline() == b"0\n", "it hung up without a word"
+        stranger.stop()
+        procs.start(program, "--runtime-dir", rundir, "--statd-user", "64999:64999", *args, name=f"{program}-2")
+        procs_module.wait_for(lambda: listener.stdout.readline() == b"1\n", what="its hello")
+    finally:
+        listener.kill()
+        listener.wait()
+        listener.stdout.close()
