@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
@@ -24,6 +25,22 @@ static int write_all(int fd, const char *data, size_t len)
 	return 0;
 }
 
+#define RANDOM_DIGITS 8
+#define TEMPORARY     ".tmp"
+
+bool file_is_temporary(const char *entry, const char *suffix)
+{
+	const size_t tail = 1 + RANDOM_DIGITS + strlen(TEMPORARY);
+	size_t len = strlen(entry), suffix_len = strlen(suffix);
+
+	if (entry[0] != '.' || len < 1 + suffix_len + tail)
+		return false;
+	len -= tail;
+	return strncmp(entry + len - suffix_len, suffix, suffix_len) == 0 &&
+	       strspn(entry + len + 1, "0123456789abcdef") == RANDOM_DIGITS &&
+	       entry[len] == '.' && strcmp(entry + len + 1 + RANDOM_DIGITS, TEMPORARY) == 0;
+}
+
 int file_write_atomic(int dir_fd, const char *name, const void *data, size_t len, mode_t mode,
 	struct err *err)
 {
@@ -34,7 +51,7 @@ int file_write_atomic(int dir_fd, const char *name, const void *data, size_t len
 
 	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
 		return err_errno(err, errno, "%s: random name", name);
-	temporary = xasprintf(".%s.%08x.tmp", name, random);
+	temporary = xasprintf(".%s.%0*x" TEMPORARY, name, RANDOM_DIGITS, random);
 	fd = openat(
 		dir_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)

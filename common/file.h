@@ -3,6 +3,7 @@
 
 /* Files that others read while we write them. */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -15,3 +16,7 @@
  * segment. */
 int file_write_atomic(int dir_fd, const char *name, const void *data, size_t len, mode_t mode,
 	struct err *err);
+
+/* Whether an entry of a directory is the temporary file of one whose name ends in suffix: left
+ * behind by a process that was killed, if nobody is writing. */
+bool file_is_temporary(const char *entry, const char *suffix);

@@ -147,7 +147,7 @@ static void refuse(const struct rpc_server *s, const struct rpc_peer *peer, cons
 static void admit(struct rpc_server *s, int *fd)
 {
 	struct server_conn *c;
-	struct rpc_peer peer;
+	struct rpc_peer peer = {0};
 	struct err err;
 	char uid[16];
 
@@ -269,7 +269,7 @@ static int client_connect(const char *path, const struct rpc_listen *def, struct
 {
 	cleanup_close int fd = -1;
 	struct sockaddr_un address;
-	struct rpc_peer peer;
+	struct rpc_peer peer = {0};
 
 	if (address_of(path, &address, err) < 0)
 		return -1;

@@ -233,15 +233,15 @@ static int bring_up_to_date(int dir, const struct metadata *m, const struct clai
 
 	if (find_file(dir, &old, err) < 0)
 		return -1;
-	if (str_equal(old.uid, claim->uid) && old.generation >= 1 &&
-		old.generation < INT64_MAX) {
+	if (str_equal(old.uid, claim->uid) && old.generation >= 1) {
 		generation = old.generation;
 		if (put_text(&text, m, claim, prepared, request, generation, err) < 0)
 			return -1;
 		if (text.len == old.text.len && memcmp(text.data, old.text.data, text.len) == 0)
 			return 0;
 		text.len = 0;
-		generation++;
+		/* so many were never made, but a file can say so */
+		generation = generation < INT64_MAX ? generation + 1 : 1;
 	}
 	if (put_text(&text, m, claim, prepared, request, generation, err) < 0)
 		return -1;

@@ -12,7 +12,8 @@
  * is the error. Names are checked in the pod before anything moves, alternative names included;
  * links that carry the mark of the pod's own claims do not count, since after a crash half way
  * they may be there already. A second call for the same sandbox finds all rows attached and
- * does nothing. Rows that are attached to another sandbox of the pod, one that was replaced and
+ * does nothing; a row with a problem, whose device could not even be taken back, is attached
+ * anew. Rows that are attached to another sandbox of the pod, one that was replaced and
  * whose end comes late or never, leave that one first.
  */
 #include <errno.h>
@@ -403,7 +404,7 @@ static void on_locked(void *ctx)
 
 		if (!row_moves_link(r))
 			continue;
-		if (str_equal(r->sandbox_id, a->sandbox_id))
+		if (row_is_attached(r, a->sandbox_id))
 			a->n_there++;
 		else
 			strlist_add(&a->keys, row->key);

@@ -245,7 +245,7 @@ void pod_check(const struct statd *s, const struct pod_ref *pod, struct pod_chec
 		if (!row_moves_link(a))
 			continue;
 		ret->wanted.v++;
-		if (!moving && str_equal(a->sandbox_id, pod->sandbox_id))
+		if (!moving && row_is_attached(a, pod->sandbox_id))
 			ret->there.v++;
 	}
 }

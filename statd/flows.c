@@ -67,6 +67,11 @@ bool row_moves_link(const struct alloc_row *row)
 	return !has_no_link(manager, row->prepared);
 }
 
+bool row_is_attached(const struct alloc_row *row, const char *sandbox_id)
+{
+	return str_equal(row->sandbox_id, sandbox_id) && !row->problem;
+}
+
 void err_join(struct err *all, const struct err *err)
 {
 	struct err first = *all;

@@ -58,5 +58,8 @@ void row_set_problem(struct statd *s, const char *key, const struct err *err); /
 const char *row_key(const struct alloc_row *row, struct buf *out);
 /* Whether the device in this row is a link that is moved into the pod. */
 bool row_moves_link(const struct alloc_row *row);
+/* Whether its device is in this sandbox, whole. One that has a problem is not: its sysctls may not
+ * be set, or it was to leave and could not; attaching it again makes it whole. */
+bool row_is_attached(const struct alloc_row *row, const char *sandbox_id);
 /* Adds up failures: the first one's kind, all messages. */
 void err_join(struct err *all, const struct err *err);

@@ -472,6 +472,19 @@ static const struct store_ops dir_ops = {
 	.free = dir_free,
 };
 
+static bool is_temporary(const char *name)
+{
+	return file_is_temporary(name, STATUS_SUFFIX) || file_is_temporary(name, SLICES_FILE);
+}
+
+static bool remove_file(void *ctx, const char *file)
+{
+	const struct store_dir *s = ctx;
+
+	(void)unlinkat(s->fd, file, 0);
+	return false;
+}
+
 struct store *store_dir_new(uv_loop_t *loop, const char *path, struct err *err)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -485,5 +498,7 @@ struct store *store_dir_new(uv_loop_t *loop, const char *path, struct err *err)
 	*s = (struct store_dir){.base = {.ops = &dir_ops}, .loop = loop, .fd = fd};
 	s->path = xstrdup(path);
 	s->base.description = xasprintf("directory %s", path);
+	/* what a statd that was killed was writing */
+	(void)each_file(s, is_temporary, remove_file, s);
 	return &s->base;
 }

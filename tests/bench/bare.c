@@ -94,8 +94,8 @@ static void link_create(int fd, const char *kind, const char *name)
 {
 	struct request r = request_new(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL);
 	char info[64];
-	struct rtattr head = {
-		.rta_len = (unsigned short)RTA_LENGTH(strlen(kind)), .rta_type = IFLA_INFO_KIND};
+	struct rtattr head = {.rta_len = (unsigned short)RTA_LENGTH(strlen(kind)),
+		.rta_type = IFLA_INFO_KIND};
 
 	memcpy(info, &head, sizeof(head));
 	memcpy(info + RTA_LENGTH(0), kind, strlen(kind));

@@ -69,7 +69,8 @@ static ssize_t on_read(nghttp2_session *session UNUSED, int32_t stream UNUSED, u
 }
 
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-	size_t name_len, const uint8_t *value, size_t len, uint8_t flags UNUSED, void *ctx UNUSED)
+	size_t name_len, const uint8_t *value, size_t len, uint8_t flags UNUSED,
+	void *ctx UNUSED)
 {
 	struct call *call = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
 	cleanup_free char *text = xmemdup0(value, len);
@@ -144,8 +145,8 @@ static void channel_open(struct channel *channel, int fd)
 	if (nghttp2_session_client_new(&channel->session, callbacks, channel) != 0)
 		lines_fail("HTTP/2: no memory");
 	nghttp2_session_callbacks_del(callbacks);
-	(void)nghttp2_submit_settings(channel->session, NGHTTP2_FLAG_NONE, settings,
-		ARRAY_SIZE(settings));
+	(void)nghttp2_submit_settings(
+		channel->session, NGHTTP2_FLAG_NONE, settings, ARRAY_SIZE(settings));
 	send_all(channel);
 }
 
@@ -157,10 +158,10 @@ static void channel_close(struct channel *channel)
 
 /* --- gRPC ------------------------------------------------------------------------------------- */
 
-#define HEADER(n, v)                                                                            \
-	{                                                                                       \
-		.name = (uint8_t *)(uintptr_t)(n), .namelen = strlen(n),                        \
-		.value = (uint8_t *)(uintptr_t)(v), .valuelen = strlen(v)                       \
+#define HEADER(n, v)                                                                           \
+	{                                                                                      \
+		.name = (uint8_t *)(uintptr_t)(n), .namelen = strlen(n),                       \
+		.value = (uint8_t *)(uintptr_t)(v), .valuelen = strlen(v)                      \
 	}
 
 static void call_init(

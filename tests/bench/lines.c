@@ -15,7 +15,8 @@ static char **split(char *line, size_t *ret_n)
 	char **words = NULL, *state = NULL;
 
 	*ret_n = 0;
-	for (char *word = strtok_r(line, " \n", &state);; word = strtok_r(NULL, " \n", &state)) {
+	for (char *word = strtok_r(line, " \n", &state);;
+		word = strtok_r(NULL, " \n", &state)) {
 		words = xrealloc(words, *ret_n + 1, sizeof(*words));
 		words[*ret_n] = word;
 		if (!word)

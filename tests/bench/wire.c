@@ -63,7 +63,8 @@ bool wire_next(const uint8_t **data, size_t *len, struct wire_field *ret)
 	if (*len == 0)
 		return false;
 	key = take_varint(data, len);
-	*ret = (struct wire_field){.number = (unsigned)(key >> 3), .value = take_varint(data, len)};
+	*ret = (struct wire_field){
+		.number = (unsigned)(key >> 3), .value = take_varint(data, len)};
 	if ((key & 7) == WIRE_VARINT)
 		return true;
 	if ((key & 7) != WIRE_LENGTH || ret->value > *len)

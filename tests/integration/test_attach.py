@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import stat
+import threading
 
 import pytest
 
@@ -293,6 +294,51 @@ def test_sync(at, netns):
     assert wanted == {"sandboxIDs": ["sandbox-2"]}
     procs_module.wait_for(lambda: at.attached() == [], what="the end of the sandbox that is gone")
     assert [d["sandboxID"] for d in at.dummy.asked("device.detach")] == ["gone"]
+
+
+def check(at, sandbox="sandbox-1", pod=POD):
+    devices = at.front.call("pod.check", {"podUID": pod, "sandboxID": sandbox})
+    return devices["wanted"], devices["there"]
+
+
+def test_check(at, netns):
+    at.prepare("c1", [result("dummy0"), result("dummy1", "b")])
+    assert check(at) == (2, 0)
+    at.attach(netns)
+    assert check(at) == (2, 2)
+    assert check(at, "sandbox-2") == (2, 0)
+    assert check(at, pod="pod-2") == (0, 0)
+    at.detach()
+    assert check(at) == (2, 0)
+
+
+def test_devices_without_links_are_not_missed(at):
+    """Nothing is to be moved for them, so nothing is waited for."""
+    at.prepare("c1", [result("eth0", share=SHARE, capacity={"rxQueues": "1"}), result("vf1", "b")])
+    assert check(at) == (0, 0)
+    assert not at.front.call("pod.sync", {"pods": [{"podUID": POD, "sandboxID": "sandbox-1"}]}).get("sandboxIDs")
+
+
+def test_devices_count_when_all_is_done(at, netns):
+    """One is in the sandbox already, but the next may still fail, and then it comes back."""
+    at.prepare("c1", [result("dummy0"), result("dummy1", "b")])
+    goes = threading.Event()
+    attach = at.dummy.peer.methods["device.attach"]
+
+    def held(peer, params, fds):
+        if params["allocation"]["device"]["name"] == "dummy1":
+            goes.wait(30 * procs_module.STRETCH)
+        return attach(peer, params, fds)
+    at.dummy.peer.methods["device.attach"] = held
+    attaching = threading.Thread(target=at.attach, args=[netns])
+    attaching.start()
+    procs_module.wait_for(at.attached, what="the first device")
+    assert check(at) == (2, 0)
+    assert at.front.call("pod.sync", {"pods": [{"podUID": POD, "sandboxID": "sandbox-1"}]}) == {
+        "sandboxIDs": ["sandbox-1"]}
+    goes.set()
+    attaching.join()
+    assert check(at) == (2, 2)
 
 
 def test_a_descriptor_that_is_no_network_namespace(at):
