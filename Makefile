@@ -6,6 +6,7 @@
 #	make install    into $(DESTDIR)$(PREFIX)
 #	make unit, integration, vmtest, lint    one suite of the tests each
 #	make fuzz       look for trouble in the decoders, FUZZ_SECONDS=60 each
+#	make crashwalk  kill and stop every daemon at every message (root, an hour)
 #	make bench      measure it (root); BENCH_ARGS=--help says what else it can
 #
 # BUILD=release|debug|asan|cov|fuzz picks the kind of build, each in build/<kind>. CC may be gcc or
@@ -60,7 +61,7 @@ LDFLAGS_fuzz := -fsanitize=address,undefined
 
 # what a compiler offers is asked once and kept; goals that run before one is installed do not ask
 PROBE := build/probe-$(notdir $(CC)).mk
-NEED_NO_COMPILER := bench clean deps test-deps check demo fuzz lint unit integration vmtest uninstall
+NEED_NO_COMPILER := bench clean crashwalk deps test-deps check demo fuzz lint unit integration vmtest uninstall
 ifneq ($(filter-out $(NEED_NO_COMPILER),$(or $(MAKECMDGOALS),all)),)
 -include $(PROBE)
 endif
@@ -246,6 +247,10 @@ fuzz: test-deps
 	+$(MAKE) --no-print-directory -j$(JOBS) BUILD=fuzz CC=clang fuzzers
 	tests/fuzz/fuzz.sh build/fuzz
 
+crashwalk: test-deps
+	+$(MAKE) --no-print-directory -j$(JOBS) all
+	NETCLAIM_BUILD=$(O) tests/crash/crashwalk.sh $(CRASHWALK_ARGS)
+
 bench: test-deps
 	+$(MAKE) --no-print-directory -j$(JOBS) all benches
 	NETCLAIM_BUILD=$(O) tests/bench/bench.py $(BENCH_ARGS)
@@ -271,7 +276,7 @@ uninstall:
 	rm -f $(foreach m,$(MANS),$(DESTDIR)$(mandir)/man$(subst .,,$(suffix $(m)))/$(m))
 	rm -rf $(DESTDIR)$(docdir)
 
-.PHONY: all bench benches check clean demo deps fuzz fuzzers install integration lint mans test-deps tidy \
+.PHONY: all bench benches check clean crashwalk demo deps fuzz fuzzers install integration lint mans test-deps tidy \
 	uninstall unit units vmtest
 .SECONDARY:
 .DELETE_ON_ERROR:

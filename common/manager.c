@@ -23,6 +23,7 @@
 #include "common/manager.h"
 
 #include <linux/netlink.h>
+#include <malloc.h>
 #include <string.h>
 
 #include "common/log.h"
@@ -58,13 +59,8 @@ struct manager {
 
 	enum phase phase;
 	struct err problem; /* of FAILED; kept beyond it, so that it is logged once */
-	struct device_list inventory;
+	struct strlist names; /* of the inventory's devices */
 };
-
-static const struct rec_desc *inventory_desc(void)
-{
-	return api_method_info(API_MANAGER_DEVICES)->request;
-}
 
 /* --- failing and trying again ------------------------------------------------------------- */
 
@@ -109,20 +105,23 @@ static void on_published(
 		return;
 	}
 	err_clear(&m->problem);
-	LOG(INFO, NO_FIELDS, "serving %zu devices", m->inventory.devices.n);
-	daemon_status("serving %zu devices", m->inventory.devices.n);
+	LOG(INFO, NO_FIELDS, "serving %zu devices", m->names.n);
+	daemon_status("serving %zu devices", m->names.n);
 }
 
-static void publish(struct manager *m)
+/* The inventory is statd's to keep; of a thousand devices it takes megabytes. */
+static void publish(struct manager *m, struct device_list *inventory)
 {
-	(void)rpc_start(&m->loop, rpc_client_conn(m->client), API_MANAGER_DEVICES,
-		&m->inventory, NULL, 0, on_published, m);
+	strlist_fini(&m->names);
+	for (size_t i = 0; i < inventory->devices.n; i++)
+		strlist_add(&m->names, inventory->devices.v[i].name);
+	(void)rpc_start(&m->loop, rpc_client_conn(m->client), API_MANAGER_DEVICES, inventory,
+		NULL, 0, on_published, m);
 }
 
-static int discover(struct manager *m, struct err *err)
+static int discover(const struct manager *m, struct device_list *ret, struct err *err)
 {
-	rec_fini(inventory_desc(), &m->inventory);
-	if (m->ops->discover(m->ctx, &m->inventory, err) < 0)
+	if (m->ops->discover(m->ctx, ret, err) < 0)
 		return err_wrap(err, "discovering devices");
 	return 0;
 }
@@ -144,6 +143,7 @@ static void on_restore(void *ctx, struct rpc_call *call, const void *request, in
 {
 	const struct alloc_list *list = request;
 	struct restore_result result = {.verdicts.n = list->allocations.n};
+	struct device_list inventory = {0};
 	struct manager *m = ctx;
 	struct err err = ERR_INIT;
 
@@ -155,15 +155,17 @@ static void on_restore(void *ctx, struct rpc_call *call, const void *request, in
 	result.verdicts.v = xcalloc(result.verdicts.n, sizeof(*result.verdicts.v));
 	for (size_t i = 0; i < list->allocations.n; i++)
 		restore_one(m, &list->allocations.v[i], &result.verdicts.v[i]);
-	if (discover(m, &err) < 0) {
+	if (discover(m, &inventory, &err) < 0) {
 		fail(m, &err);
 		rpc_reply_err(call, &err);
 	} else {
 		m->phase = SERVING;
 		rpc_reply(call, &result, NULL);
-		publish(m);
+		publish(m, &inventory);
 	}
 	rec_fini(api_method_info(API_DEVICE_RESTORE)->result, &result);
+	rec_fini(&rec_device_list, &inventory);
+	(void)malloc_trim(0); /* seldom, and most of what was used was for this */
 }
 
 static void on_hello(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
@@ -249,14 +251,6 @@ static void prepare(struct manager *m, struct rpc_call *call, const struct devic
 	rec_fini(&rec_device, &device);
 }
 
-static bool in_inventory(const struct manager *m, const char *name)
-{
-	for (size_t i = 0; i < m->inventory.devices.n; i++)
-		if (strcmp(m->inventory.devices.v[i].name, name) == 0)
-			return true;
-	return false;
-}
-
 static void on_setup(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
 {
 	const struct device_alloc *a = request;
@@ -265,7 +259,7 @@ static void on_setup(void *ctx, struct rpc_call *call, const void *request, int 
 
 	if (!may_serve(m, call))
 		return;
-	if (!in_inventory(m, a->device->name)) {
+	if (!strlist_has(&m->names, a->device->name)) {
 		(void)err_set(&err, ERR_NOT_FOUND, "is not in the inventory of manager '%s'",
 			manager_type_name(m->ops->type));
 		rpc_reply_err(call, &err);
@@ -487,7 +481,7 @@ int manager_main(const struct manager_ops *ops, void *ctx, const struct privileg
 		privileges_confine(privileges, &err) < 0)
 		return daemon_cannot_start(&err);
 	status = run(&m, &options);
-	rec_fini(inventory_desc(), &m.inventory);
+	strlist_fini(&m.names);
 	close_fd(&m.own_netns);
 	return status;
 }

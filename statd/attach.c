@@ -9,7 +9,8 @@
  *	                                  answer with the error ◀── UNDO ×m
  *
  * All or nothing: when one device fails, those that this call put in come back, and the answer
- * is the error. Names are checked in the pod before anything moves, alternative names included;
+ * is the error. One that was there before, as all are after a restart of ours, stays: the pod
+ * may be using it. Names are checked in the pod before anything moves, alternative names included;
  * links that carry the mark of the pod's own claims do not count, since after a crash half way
  * they may be there already. A second call for the same sandbox finds all rows attached and
  * does nothing; a row with a problem, whose device could not even be taken back, is attached
@@ -35,8 +36,8 @@ struct attach {
 	int fds[2]; /* namespace, rtnetlink socket inside it */
 	struct lock lock;
 	struct strlist keys;     /* rows to be attached, in the order of their keys */
-	struct strlist attached; /* those that this call has attached */
-	size_t n_there;          /* devices that were in the sandbox before */
+	struct strlist moved;    /* those that this call has put in */
+	size_t n_there;          /* devices that are in the sandbox, those included */
 	size_t at;
 	bool recovered; /* the one at hand was made again */
 	struct err err;
@@ -56,11 +57,10 @@ static void attach_end(struct attach *a)
 			"devices not attached");
 		rpc_reply_err(a->call, &a->err);
 	} else {
-		size_t n = a->n_there + a->attached.n;
-		struct pod_attach_result result = {.devices = {(int64_t)n, true}};
+		struct pod_attach_result result = {.devices = {(int64_t)a->n_there, true}};
 
-		(void)snprintf(count, sizeof(count), "%zu", a->attached.n);
-		if (a->attached.n)
+		(void)snprintf(count, sizeof(count), "%zu", a->keys.n);
+		if (a->keys.n)
 			LOG(INFO,
 				FIELDS(F("pod", a->pod_uid), F("sandbox", a->sandbox_id),
 					F("devices", count)),
@@ -71,7 +71,7 @@ static void attach_end(struct attach *a)
 	close_fd(&a->fds[0]);
 	close_fd(&a->fds[1]);
 	strlist_fini(&a->keys);
-	strlist_fini(&a->attached);
+	strlist_fini(&a->moved);
 	free(a->pod_uid);
 	free(a->sandbox_id);
 	free(a);
@@ -102,10 +102,10 @@ static void on_undone(void *ctx, const struct err *err)
 
 static void attach_fail(struct attach *a, const struct err *err)
 {
-	struct strlist keys = a->attached;
+	struct strlist keys = a->moved;
 
 	a->err = *err;
-	a->attached = (struct strlist){0};
+	a->moved = (struct strlist){0};
 	if (keys.n == 0)
 		attach_end(a);
 	else
@@ -169,7 +169,16 @@ static bool set_sysctls(struct attach *a, const struct alloc_row *row)
 
 /* --- ATTACH, RECOVER ---------------------------------------------------------------------- */
 
-static void mark_attached(struct attach *a, const char *if_name)
+/* Keeps the namespace for as long as it holds a device. */
+static void keep_netns(const struct attach *a)
+{
+	int fd = fcntl(a->fds[0], F_DUPFD_CLOEXEC, 3);
+
+	if (fd >= 0)
+		sandbox_put(&a->s->sandboxes, a->sandbox_id, &fd);
+}
+
+static void mark_attached(struct attach *a, const struct device_attach_result *result)
 {
 	const char *key = a->keys.v[a->at];
 	struct alloc_row row;
@@ -180,16 +189,13 @@ static void mark_attached(struct attach *a, const char *if_name)
 	free(row.pod_if_name);
 	free(row.problem);
 	row.sandbox_id = xstrdup(a->sandbox_id);
-	row.pod_if_name = xstrdup(if_name);
+	row.pod_if_name = xstrdup(result->if_name);
 	row.problem = NULL;
 	row_put(a->s, &row);
-	strlist_add(&a->attached, key);
-	if (a->attached.n == 1) {
-		int fd = fcntl(a->fds[0], F_DUPFD_CLOEXEC, 3);
-
-		if (fd >= 0)
-			sandbox_put(&a->s->sandboxes, a->sandbox_id, &fd);
-	}
+	if (!result->was_there.v)
+		strlist_add(&a->moved, key);
+	a->n_there++;
+	keep_netns(a);
 }
 
 static void on_recovered(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
@@ -248,7 +254,7 @@ static void on_attached(void *ctx, const struct err *err, const void *result, in
 		return;
 	}
 	a->recovered = false;
-	mark_attached(a, r->if_name);
+	mark_attached(a, r);
 	if (set_sysctls(a, row_at(a)))
 		return;
 	a->at++;

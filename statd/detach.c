@@ -20,7 +20,7 @@
 
 struct detach_rows_job {
 	struct statd *s;
-	char *sandbox_id;
+	char *pod_uid, *sandbox_id;
 	struct strlist keys;
 	size_t left; /* keys[left-1] is next */
 	int fds[2];  /* namespace, rtnetlink socket inside it */
@@ -29,11 +29,13 @@ struct detach_rows_job {
 	void *ctx;
 };
 
-static bool sandbox_in_use(const struct statd *s, const char *sandbox_id)
+/* A sandbox is one pod's. */
+static bool sandbox_in_use(const struct statd *s, const char *pod_uid, const char *sandbox_id)
 {
-	const struct table_row *row = table_first(s->tables.allocations);
+	const struct table_row *row =
+		table_index_first(s->tables.allocations, ALLOC_BY_POD, pod_uid);
 
-	for (; row; row = table_next(row))
+	for (; row; row = table_index_next(row, ALLOC_BY_POD))
 		if (str_equal(alloc_row_of(row)->sandbox_id, sandbox_id))
 			return true;
 	return false;
@@ -45,11 +47,12 @@ static void job_end(struct detach_rows_job *j)
 	struct err err = j->err;
 	void *ctx = j->ctx;
 
-	if (!sandbox_in_use(j->s, j->sandbox_id))
+	if (!sandbox_in_use(j->s, j->pod_uid, j->sandbox_id))
 		sandbox_drop(&j->s->sandboxes, j->sandbox_id);
 	close_fd(&j->fds[0]);
 	close_fd(&j->fds[1]);
 	strlist_fini(&j->keys);
+	free(j->pod_uid);
 	free(j->sandbox_id);
 	free(j);
 	done(ctx, err.kind != ERR_NONE ? &err : NULL);
@@ -132,11 +135,13 @@ void detach_rows(struct statd *s, const char *sandbox_id, struct strlist *keys,
 	void (*done)(void *ctx, const struct err *err), void *ctx)
 {
 	struct netns_socket request = {.protocol = (char *)(uintptr_t) "route"};
+	const struct alloc_row *first = table_get(s->tables.allocations, keys->v[0]);
 	struct detach_rows_job *j = xcalloc(1, sizeof(*j));
 
 	*j = (struct detach_rows_job){
 		.s = s, .keys = *keys, .left = keys->n, .done = done, .ctx = ctx};
 	*keys = (struct strlist){0};
+	j->pod_uid = xstrdup(first ? first->pod_uid : "");
 	j->sandbox_id = xstrdup(sandbox_id);
 	j->fds[0] = sandbox_netns(&s->sandboxes, sandbox_id);
 	j->fds[1] = -1;

@@ -208,7 +208,7 @@ static struct slice_device *add_device(struct node_pool *pool)
 json_t *publish_attributes(const struct device *device, const char *pool, const char *manager)
 {
 	json_t *attributes =
-		device->attributes ? json_deep_copy(device->attributes) : json_object();
+		device->attributes ? json_copy(device->attributes) : json_object();
 
 	(void)json_object_set_new(attributes, "pool", json_pack("{s:s}", "string", pool));
 	(void)json_object_set_new(
@@ -224,7 +224,7 @@ static void fill_device(
 	to->name = xstrdup(row->name);
 	to->attributes = publish_attributes(device, p->pool, row->manager);
 	if (json_object_size(device->capacity) > 0)
-		to->capacity = json_deep_copy(device->capacity);
+		to->capacity = json_incref(device->capacity);
 	if (device->allow_multiple.v)
 		to->allow_multiple = (struct rec_bool){.v = true, .set = true};
 }

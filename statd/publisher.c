@@ -8,6 +8,8 @@
  */
 #include "statd/publisher.h"
 
+#include <malloc.h>
+
 #include "common/log.h"
 #include "statd/flows.h"
 
@@ -22,6 +24,8 @@ static void on_published(void *ctx, const struct err *err)
 
 	s->publisher.writing = false;
 	s->publisher.known = !err;
+	/* building and writing a thousand devices takes megabytes for a moment, and seldom */
+	(void)malloc_trim(0);
 	if (err)
 		LOG(ERROR, FIELDS(F("err", err->message)), "failed to publish resources");
 	if (err || s->publisher.due)

@@ -177,6 +177,15 @@ static void take_verdict(struct statd *s, const char *key, const struct restore_
 	row_put(s, &row);
 }
 
+/* It says hello again then, and is handed the same again. */
+static void start_over(struct statd *s, enum manager_type manager, const char *why)
+{
+	struct rpc_conn *conn = statd_manager(s, manager);
+
+	if (conn)
+		rpc_conn_close(conn, why);
+}
+
 static void on_handed_over(
 	void *ctx, const struct err *err, const void *result, int *fds UNUSED)
 {
@@ -188,13 +197,13 @@ static void on_handed_over(
 			FIELDS(F("manager", manager_type_name(h->manager)),
 				F("err", err->message)),
 			"the manager did not take over what was prepared");
+		/* one that was too slow goes on as if it had been heard */
+		if (err->kind == ERR_DEADLINE)
+			start_over(h->s, h->manager, "it did not answer device.restore");
 	} else if (r->verdicts.n != h->keys.n) {
-		struct rpc_conn *conn = statd_manager(h->s, h->manager);
-
 		LOG(ERROR, FIELDS(F("manager", manager_type_name(h->manager))),
 			"the manager's answer does not fit what it was handed");
-		if (conn)
-			rpc_conn_close(conn, "its answer to device.restore does not fit");
+		start_over(h->s, h->manager, "its answer to device.restore does not fit");
 	} else {
 		db_begin(h->s->tables.db);
 		for (size_t i = 0; i < h->keys.n; i++)

@@ -12,17 +12,20 @@ import uuid
 
 import fake_runtime
 import nri_wire as wire
-import pbmini as pb
 from netns import Netns
 
-CREATE_CONTAINER = 4
-CREATE_REQUEST = {1: ("pod", ("msg", wire.POD)), 2: ("container", ("msg", wire.CONTAINER))}
 POLL_SECONDS = 0.01
 GONE = (wire.Violation, EOFError, OSError)
 
 
 class Refused(Exception):
     """A call of kubelet's or the runtime's that failed; it is repeated."""
+
+
+def check_inside(netns, *command):
+    # ip netns exec would mount a sysfs for each
+    return subprocess.run(["nsenter", f"--net={netns.path}", *command], check=True, capture_output=True,
+                          text=True).stdout
 
 
 class Sandbox:
@@ -34,8 +37,7 @@ class Sandbox:
 
     def check(self, *command):
         """Runs a command inside; returns its output."""
-        return subprocess.run(["ip", "netns", "exec", self.netns.name, *command], check=True,
-                              capture_output=True, text=True).stdout
+        return check_inside(self.netns, *command)
 
     def close(self):
         """Takes its namespace's name away, as runtimes do early."""
@@ -49,12 +51,13 @@ class FakePods:
     end, and of which version it says it is."""
 
     kinds = ("dummy", "ifb")
-    nri_socket = None
-    via = {}
     VERSIONS = ("1.7.27", "2.1.9")
 
     def __init__(self, path):
         self.nri_socket = path
+        self.host = Netns()  # the node's network namespace
+        inside = ["nsenter", f"--net={self.host.path}", "--"]
+        self.via = {"netnsd": inside, "dmgr-dummy": inside}
         self.runtime = fake_runtime.Runtime(path).listen()
         self.plugin = None
         self.live = {}  # sandbox id -> what a plugin is told of it
@@ -69,6 +72,15 @@ class FakePods:
         self.ended.set()
         self.thread.join()
         self.runtime.stop()
+        self.host.__exit__()
+
+    def check(self, *command):
+        """Runs a command on the host; returns its output."""
+        return check_inside(self.host, *command)
+
+    @staticmethod
+    def is_the_hosts(_link):
+        return True
 
     def next_habit(self):
         self.walks += 1
@@ -137,14 +149,8 @@ class FakePods:
 
     def create(self, sandbox):
         """Whether a plugin was asked for its leave, and gave it."""
-        def ask(plugin):
-            if not plugin.events & 1 << (CREATE_CONTAINER - 1):
-                return None
-            container = {"id": uuid.uuid4().hex, "pod_sandbox_id": sandbox.id, "name": "c", "state": 1}
-            return plugin.wait_event(plugin.send("CreateContainer", pb.encode(
-                CREATE_REQUEST, {"pod": sandbox.told, "container": container})))
         with self.lock:
-            answer = self._ask(ask)
+            answer = self._ask(lambda plugin: plugin.event(wire.CREATE, sandbox.told))
         if answer and answer[0]:
             raise Refused(answer[1])
         return answer is not None

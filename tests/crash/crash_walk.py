@@ -22,6 +22,7 @@ import contextlib
 import dataclasses
 import difflib
 import json
+import math
 import os
 import pathlib
 import signal
@@ -45,7 +46,6 @@ import mprpc
 import procs as procs_module
 import rpc_proxy
 from crash_runtime import FakePods, Refused
-from netns import Netns
 
 DAEMONS = ("statd", "netnsd", "dmgr-dummy", "draplugind", "nrihookd")
 FAULTS = ("kill", "stop")
@@ -53,7 +53,7 @@ WORKING = {"netnsd": "connected", "dmgr-dummy": "published", "draplugind": "regi
 
 KUBELET_SECONDS = 3  # the kubelet of the walk is not as patient as the real one
 STEP_SECONDS = 60  # by then a caller that repeats must have had its way
-SETTLE_SECONDS = 20
+SETTLE_SECONDS = 75  # the longest deadlines in the house are of 30 s, and one comes after another
 POLL_SECONDS = 0.01
 TRIES = 5  # to come to a boundary
 
@@ -184,8 +184,6 @@ class Node(h.House):
         self.statd_dir = directory / "statd"
         self.statd_dir.mkdir()
         self.manager = manager
-        self.host = Netns()
-        self.via = ["nsenter", f"--net={self.host.path}", "--"]
         methods = rpc_proxy.read_methods(subprocess.run(
             [procs_module.BUILD / "statctl", "--methods"], check=True, capture_output=True, text=True).stdout)
         for verb in ("prepare", "unprepare"):
@@ -193,6 +191,7 @@ class Node(h.House):
         self.proxy = rpc_proxy.Proxy(self.runtime_dir, self.statd_dir, methods)
         self.pods = pods_of(self)
         self.daemons = {}
+        self.stopped = set()  # pids that were, for a while
         self.changing = threading.RLock()  # which process is which daemon
         for name in DAEMONS:
             self.start(name)
@@ -206,16 +205,18 @@ class Node(h.House):
             "draplugind": ["--kubelet-dir", self.kubelet_dir, "--cdi-dir", self.cdi_dir],
             "nrihookd": ["--nri-socket", self.pods.nri_socket],
         }
-        via = {"netnsd": self.via, "dmgr-dummy": self.via, **self.pods.via}
         program = self.manager if name == "dmgr-dummy" else name
         self.daemons[name] = self.procs.start(program, *common, *special.get(name, ()), name=name,
-                                              via=via.get(name, ()))
+                                              via=self.pods.via.get(name, ()))
 
     def kill(self, name):
         process = self.daemons[name]
         process.expected = True
         process.signal(signal.SIGKILL)
         process.popen.wait()
+
+    def was_stopped(self, name):
+        return self.daemons[name].pid in self.stopped
 
     def restart(self, name):
         with self.changing:
@@ -224,7 +225,6 @@ class Node(h.House):
 
     def close(self, failed=False):
         self.watcher.close()
-        self.pods.close()
         try:
             self.processes.finish()
         except AssertionError:
@@ -232,7 +232,7 @@ class Node(h.House):
                 raise
         finally:
             self.proxy.close()
-            self.host.__exit__()
+            self.pods.close()
 
     def query(self, method, params=None):
         try:
@@ -247,8 +247,7 @@ class Node(h.House):
     # --- what the world is
 
     def host_links(self):
-        out = subprocess.run(["ip", "-n", self.host.name, "-d", "-j", "link"], check=True, capture_output=True, text=True)
-        return json.loads(out.stdout)
+        return [link for link in json.loads(self.pods.check("ip", "-d", "-j", "link")) if self.pods.is_the_hosts(link)]
 
     def descriptors(self, name):
         """How many of which kind."""
@@ -259,17 +258,18 @@ class Node(h.House):
                 kinds[os.readlink(f"{directory}/{number}").split(":[")[0]] += 1
         return dict(sorted(kinds.items()))
 
-    def world(self):
-        """Everything that a life cycle must leave as it found it."""
+    def files(self):
         files = [p for top in (self.claims_dir, self.cdi_dir, self.kubelet_dir) for p in top.rglob("*")]
-        return {
-            "links": self.host_links(),
-            "allocations": self.rows(),
-            "devices": self.rows(h.DEVICES),
-            "files": sorted(str(p.relative_to(self.directory)) for p in files),
-            "descriptors": {name: self.descriptors(name) for name in DAEMONS},
-            "processes": {name: len(procs_module.session_members({self.daemons[name].session})) for name in DAEMONS},
-        }
+        return sorted(str(p.relative_to(self.directory)) for p in files)
+
+    def world(self):
+        """Everything that a life cycle must leave as it found it: (what, how it is), one after the other."""
+        yield "allocations", self.rows()
+        yield "devices", self.rows(h.DEVICES)
+        yield "files", self.files()
+        yield "descriptors", {name: self.descriptors(name) for name in DAEMONS}
+        yield "processes", len(procs_module.session_members({process.session for process in self.processes.all}))
+        yield "links", self.host_links()
 
     def links_of_house(self):
         return self.proxy.linked({name: process.pid for name, process in self.daemons.items()})
@@ -398,9 +398,9 @@ class Life:
 
     def pod_problem(self):
         """What is wrong with the pod's devices."""
-        script = "ip -d -j link; " + "; ".join(f"cat /proc/sys/net/{leaf} 2>/dev/null || echo -" for leaf in SYSCTLS)
-        lines = self.sandbox.check("sh", "-c", script).splitlines()
-        links = {link["ifname"]: link for link in json.loads("\n".join(lines[:-len(SYSCTLS)]))}
+        script = "ip -d -j link; " + "cat " + " ".join(f"/proc/sys/net/{leaf}" for leaf in SYSCTLS)
+        listing, _, values = self.sandbox.check("sh", "-c", f"{script} 2>/dev/null; true").rpartition("]")
+        links = {link["ifname"]: link for link in json.loads(listing + "]")}
         for n, device in enumerate(DEVICES):
             link = links.get(f"net{n}")
             if not link:
@@ -409,7 +409,7 @@ class Life:
                 return f"net{n} is not as it should be: {link}"
             if self.claim.uid not in link.get("ifalias", "") or device not in link["ifalias"]:
                 return f"net{n} has the mark {link.get('ifalias')}"
-        found = dict(zip(SYSCTLS, lines[-len(SYSCTLS):]))
+        found = dict(zip(SYSCTLS, values.split()))
         if found != SYSCTLS:
             return f"sysctls are {found}"
         left = {link["ifname"] for link in self.node.host_links()}.intersection(DEVICES)
@@ -504,8 +504,9 @@ class Injection:
     def stop(self):
         with self.node.changing:
             self.pid = self.node.daemons[self.case.daemon].pid
+        self.node.stopped.add(self.pid)
         os.kill(self.pid, signal.SIGSTOP)
-        self.node.proxy.caller_returned = False
+        self.node.proxy.caller_returned = bool(restart_of(self.case.boundary))  # nobody waits for a restart
         self.since = time.monotonic()
 
     def tick(self):
@@ -530,14 +531,11 @@ def restart_of(boundary):
     return [name] if kind == "restart" else []
 
 
-def difference(before, after):
-    """What of the world is not as it was; the empty text: nothing."""
-    lines = []
-    for key, value in before.items():
-        if value != after[key]:
-            texts = [json.dumps(v, indent=1, sort_keys=True).splitlines() for v in (value, after[key])]
-            lines += [key, *[line for line in difflib.unified_diff(*texts, "before", "after", n=1, lineterm="")][2:]]
-    return "\n".join(lines)
+def difference(what, before, after):
+    """For a report."""
+    texts = [json.dumps(value, indent=1, sort_keys=True).splitlines() for value in (before, after)]
+    return "\n".join([f"the {what} are not what they were",
+                      *list(difflib.unified_diff(*texts, "before", "after", n=1, lineterm=""))[2:]])
 
 
 class Walker:
@@ -554,7 +552,7 @@ class Walker:
         self.node.settle()
         for _ in range(2):  # what is made once only is there from then on
             self._live_once()
-        self.before = self.node.world()
+        self.before = dict(self.node.world())
 
     def close(self, failed=False):
         if self.node:
@@ -580,12 +578,14 @@ class Walker:
         return [Boundary(point, side) for point in points for side in ("before", "after")], sorted(left_out, key=str)
 
     def compare(self):
-        after = {}
+        differs = None
 
         def look():
-            after.update(self.node.world())
-            return after == self.before
-        wait_for(look, 3, lambda: difference(self.before, after))
+            nonlocal differs
+            differs = next(((what, self.before[what], value) for what, value in self.node.world()
+                            if value != self.before[what]), None)
+            return differs is None
+        wait_for(look, 3, lambda: difference(*differs))
 
     def walk(self, case):
         """None, or what was lost. Raises DidNotCome if the boundary never came, however often the life
@@ -605,6 +605,7 @@ class Walker:
         injection.arm()
         try:
             life.live(restart_of(case.boundary))
+            wait_for(lambda: injection.pid is None, STEP_SECONDS, "the stopped process goes on")
             life.end()
             self.compare()
             if not injection.fault.fired.is_set():
@@ -640,8 +641,12 @@ def cases_of(boundaries, daemons, faults):
     return [Case(boundary, daemon, fault) for boundary in boundaries for fault in faults for daemon in daemons]
 
 
-def chosen(cases, every, offset):
-    return cases[offset::every]
+def evenly(cases, count):
+    """So many of them, from the first to the last."""
+    every = max(1, len(cases) // count)
+    while math.gcd(every, len(DAEMONS) * len(FAULTS)) > 1:  # else each of them would be of the same daemon
+        every += 1
+    return cases[every // 2::every]
 
 
 def walk_all(walker, cases, say=print):
@@ -716,8 +721,16 @@ def main():
     options = parse()
     if options.jobs > 1:
         return run_jobs(options)
-    started = time.monotonic()
     walker = Walker(options.manager)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+    try:
+        return walk(walker, options)
+    finally:
+        walker.close(failed=True)
+
+
+def walk(walker, options):
+    started = time.monotonic()
     walker.open()
     boundaries, left_out = walker.boundaries()
     for point in left_out:
@@ -725,9 +738,8 @@ def main():
     wanted = [boundary for boundary in boundaries if options.only in str(boundary)]
     if options.list:
         print("\n".join(map(str, wanted)))
-        walker.close()
         return 0
-    cases = chosen(cases_of(wanted, options.daemon or DAEMONS, options.fault or FAULTS), options.every, options.offset)
+    cases = cases_of(wanted, options.daemon or DAEMONS, options.fault or FAULTS)[options.offset::options.every]
     failures, missed = walk_all(walker, cases, lambda text: print(text, flush=True))
     walker.close()
     for case, lost in failures:

@@ -21,17 +21,11 @@ def walker(request):
     walker.close(failed=request.session.testsfailed > 0)
 
 
-def evenly(cases, count):
-    """So many of them, from the first to the last."""
-    every = max(1, len(cases) // count)
-    return cases[every // 2::every]
-
-
 @pytest.mark.parametrize("fault, count", [("kill", KILLS), ("stop", STOPS)])
 def test_nothing_is_lost(walker, fault, count):
     boundaries, _ = walker.boundaries()
     assert len(boundaries) > 100, "the trace is too short to be true"
-    cases = evenly(crash_walk.cases_of(boundaries, crash_walk.DAEMONS, [fault]), count)
+    cases = crash_walk.evenly(crash_walk.cases_of(boundaries, crash_walk.DAEMONS, [fault]), count)
     failures, missed = crash_walk.walk_all(walker, cases)
     print(crash_walk.summary(len(boundaries), len(cases), len(failures), missed, 0))
     assert not failures, "\n".join(f"{case}: {lost}" for case, lost in failures)

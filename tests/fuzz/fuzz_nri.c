@@ -67,7 +67,7 @@ static void pod_event(void *ctx, enum nri_event event, const struct nri_pod *pod
 {
 	struct plugin *p = ctx;
 
-	assert(event >= NRI_RUN && event <= NRI_REMOVE);
+	assert(event >= NRI_RUN && event <= NRI_CREATE);
 	use_pod(pod);
 	if (p->answer == ANSWER_LATER)
 		p->held[p->n_held++] = stream;

@@ -155,8 +155,8 @@ def nri():
           ttrpc(3, "Synchronize", field(1, pod)) + ttrpc(5, "Shutdown", b""))
     write("nri", "events", b"\x03\x02" + b"".join(
         ttrpc(2 * i + 1, name, field(1, pod))
-        for i, name in enumerate(("RunPodSandbox", "StopPodSandbox", "RemovePodSandbox"))))
-    write("nri", "unknown-method", b"\0\0" + ttrpc(1, "CreateContainer", pod))
+        for i, name in enumerate(("RunPodSandbox", "CreateContainer", "StopPodSandbox", "RemovePodSandbox"))))
+    write("nri", "unknown-method", b"\0\0" + ttrpc(1, "UpdateContainer", pod))
     write("nri", "stream-twice", b"\0\0" + ttrpc(1, "Shutdown", b"") * 2)
     write("nri", "long-frame", b"\0\0" + struct.pack(">II", 1, 1 << 25))
     write("nri", "long-message", b"\0\0" + struct.pack(">IIIIBB", 1, 10, 1 << 24, 1, 1, 0))

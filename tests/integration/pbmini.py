@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tiny schema-driven protobuf codec (no dependencies) used by the NRI lab.
+"""A small schema-driven protobuf codec without dependencies.
 
 A schema is {field_number: (name, kind)}.  kind is one of
   'str' 'bytes' 'u' (uint/enum/bool varint) 'i' (signed int32/int64 varint)

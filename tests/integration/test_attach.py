@@ -185,6 +185,47 @@ def test_unknown_sysctl_takes_everything_back(at, netns):
     assert "no_such_leaf" in [r for r in at.house.rows() if r["DeviceName"] == "dummy1"][0]["Problem"]
 
 
+def test_what_could_not_be_taken_back_is_not_taken_for_attached(at, netns):
+    """The sysctls fail, as they do when netnsd dies, and so does taking the device back: the next try
+    makes it whole, and until then nobody is told that it is there."""
+    at.prepare("c1", [result("dummy0")],
+               config=[opaque({"podIfName": "net1", "interfaceSysctlIPv4": {"arp_filter": "1"}})])
+    at.dummy.failures["device.detach", "dummy0"] = mprpc.Error("unavailable", "not now")
+    with pytest.raises(mprpc.Error, match="sysctl"):
+        at.attach(netns)  # there is no net1 yet
+    assert at.attached() == [("dummy0", "sandbox-1", "net1")]
+    ref = {"podUID": POD, "sandboxID": "sandbox-1"}
+    assert at.front.call("pod.check", ref) == {"wanted": 1, "there": 0}
+    assert at.front.call("pod.sync", {"pods": [ref]}) == {"sandboxIDs": ["sandbox-1"]}
+    netns.ip("link", "add", "net1", "type", "veth", "peer", "name", "other")
+    assert at.attach(netns) == 1
+    assert netns.sysctl("ipv4/conf/net1/arp_filter") == "1"
+    assert at.front.call("pod.check", ref) == {"wanted": 1, "there": 1}
+    at.dummy.failures.clear()
+    at.detach()
+    assert at.attached() == [] and at.namespaces_held() == []
+
+
+def test_what_was_there_before_is_not_taken_back(at, netns):
+    """A pod may be using it: statd that has restarted attaches again what running pods have."""
+    at.prepare("c1", [result("dummy0"), result("dummy1", "b")], config=[
+        opaque({"podIfName": "net1"}, ["net"]),
+        opaque({"podIfName": "net2", "interfaceSysctlIPv4": {"no_such_leaf": "1"}}, ["b"])])
+    attach = at.dummy.peer.methods["device.attach"]
+
+    def answer(peer, params, fds):
+        return {**attach(peer, params, fds), "wasThere": params["ifName"] == "net1"}
+    at.dummy.peer.methods["device.attach"] = answer
+    netns.ip("link", "add", "net2", "type", "veth", "peer", "name", "other")
+    with pytest.raises(mprpc.Error, match="no_such_leaf"):
+        at.attach(netns)
+    assert [d["ifName"] for d in at.dummy.asked("device.detach")] == ["net2"]
+    assert at.attached() == [("dummy0", "sandbox-1", "net1")]
+    at.detach()
+    assert [d["ifName"] for d in at.dummy.asked("device.detach")] == ["net2", "net1"]
+    assert at.attached() == [] and at.namespaces_held() == []
+
+
 def test_collision_moves_nothing(at, netns):
     at.prepare("c1", [result("dummy0")], config=[opaque({"podIfName": "eth0"})])
     at.dummy.failures["device.check", None] = mprpc.Error("conflict", 'interface name collision: "eth0" already '

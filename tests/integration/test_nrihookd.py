@@ -1,8 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The very nrihookd, between a runtime with the habits of containerd and a statd on python3-msgpack."""
+"""The very nrihookd, between a runtime with the habits of containerd and a statd on python3-msgpack.
+
+What runtimes do to their plugins, and where it is shown that nrihookd bears it. Names with a file are
+of integration tests there, with "unit" of unit tests; all others are here.
+
+the wire
+    Configure comes before the answer to RegisterPlugin     test_pod, unit test_registered_after_both
+    a frame of more than 4096 bytes is not read             test_reason_of_10_kilobytes,
+                                                            unit test_frames_sent_hold_at_most_4096_bytes
+    frames are cut anywhere                                 unit test_recording,
+                                                            unit test_streams_are_the_same_at_any_cut
+    channels, types and methods that nobody has heard of    test_noise, unit test_unknown_calls,
+                                                            unit test_other_types_and_answers_are_ignored
+    streams have gaps; even ones are wrong                  test_metadata_and_gaps_in_streams, unit test_stream_ids
+    more bytes than anybody should send                     test_list_of_6_megabytes, test_too_long,
+                                                            test_annotations_of_400_kilobytes
+events
+    one call for each, or StateChange for all               test_pod, test_attach_refused
+    a mask of 0 means all, a bit too many the end           test_pod, unit test_events_not_asked_for
+    CreateContainer is a call in every release              test_container_of_pod_that_is_known, unit test_container
+    a pod's failure is never "unimplemented" (12)           test_attach_refused, unit test_errors
+the list
+    in parts, each answered as it was asked                 test_list_in_parts, unit test_list_in_parts
+    cut off between two parts                               test_runtime_closes
+    empty                                                   test_empty_node
+    sandboxes that are dead, or have no process             test_list_in_parts, test_sandboxes_without_process
+    the only word of what ended meanwhile                   test_pods_that_the_list_lacks_are_forgotten,
+                                                            test_nrihookd_containerd.py test_runtime_restarts
+    the way back for what started meanwhile                 test_nrihookd_containerd.py test_pod_that_was_missed,
+                                                            test_runtime_closes_during_a_hook
+    not complete in old releases                            test_container_of_sandbox_that_is_not_listed
+    refused, it leaves a connection of no use               test_list_that_cannot_be_read
+    so does a registration that is refused                  test_registration_refused
+time
+    a late answer starts the pod                            test_statd_does_not_answer, test_short_budget,
+                                                            test_container_while_statd_does_not_answer
+    one hook of a node at a time                            test_statd_is_away_for_long,
+                                                            test_container_of_pod_that_is_known
+    a runtime that went on without us                       test_runtime_closes_during_a_hook,
+                                                            test_container_after_a_start_that_was_cut_off
+errors
+    fail the pod, with code and text                        test_attach_refused,
+                                                            test_nrihookd_containerd.py test_attach_refused
+    leave a sandbox behind, which ends the next start       test_first_gate, unit releases_that_leak,
+                                                            test_gates.py test_runtime_restarts_after_a_failure
+    of a stop are heard by CRI-O, of a removal by nobody    test_detach_refused
+order
+    start, stop and removal without waiting                 test_events_without_waiting,
+                                                            test_stop_behind_a_start_that_hangs,
+                                                            test_container_of_sandbox_that_stops
+    a start twice, a stop without one                       test_start_twice, test_stop_without_start
+    the same pod in another sandbox                         test_second_sandbox_of_a_pod
+namespaces
+    no path is told of a sandbox that stops                 test_pod
+    CRI-O tells a path that is gone                         test_stop_when_the_namespace_is_gone
+    none at all: the host's network                         test_pod_on_the_hosts_network
+    a plain file, for want of mount propagation             test_what_is_no_namespace
+    one that we keep open stays                             every test: the fixture counts
+connections
+    not yet there, stale, closed at any point               test_runtime_is_not_there_yet,
+                                                            test_runtime_leaves_its_socket_behind, test_runtime_closes
+never silent, whatever fails                                test_gates.py test_no_container_without_its_device
+"""
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -14,7 +77,7 @@ import pbmini as pb
 from fake_runtime import VERSIONS, Runtime, pod
 from hook_statd import DRIVER, Held, Refusing, Statd, sandbox_id
 from nri_wire import CREATE, REMOVE, RUN, STOP
-from procs import STRETCH, wait_for
+from procs import ROOT, STRETCH, wait_for
 
 pytestmark = pytest.mark.needs_root
 
@@ -153,6 +216,22 @@ def test_metadata_and_gaps_in_streams(node):
     plugin.skip_stream()
     plugin.skip_stream()
     assert plugin.event(STOP, pod("a", path)) == (0, "")
+
+
+def test_noise(node):
+    """Channels, types and frames that mean nothing."""
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+
+    def noise():
+        for channel, data in ((0, b"noise"), (77, b"noise"), (nri_wire.PLUGIN, b""), (nri_wire.RUNTIME, b"")):
+            plugin.sock.sendall(nri_wire.MUX_HEADER.pack(channel, len(data)) + data)
+        for kind in (nri_wire.RESPONSE, 3, 9):
+            plugin.trunk.send(nri_wire.PLUGIN, 99, kind, b"noise")
+    for event in (RUN, CREATE, STOP):
+        noise()
+        assert plugin.event(event, pod("a", path)) == (0, "")
+    node.statd.wait_calls(("attach", "a"), ("detach", "a"))
 
 
 def test_annotations_of_400_kilobytes(node):
@@ -686,6 +765,15 @@ def test_on_attach_failure(node, action):
 # --- the runtime's list of sandboxes
 
 
+def test_empty_node(node):
+    """A list without a single byte."""
+    node.runtime.listen()
+    node.start()
+    plugin = node.runtime.accept()
+    assert plugin.wait(plugin.send("Synchronize", b"")) == {}
+    assert node.statd.wait_syncs(1) == set()
+
+
 def test_list_in_parts(node):
     """All of a large node, and only those that live; late attach for one that was missed."""
     path = node.netns.make("cni-1")
@@ -1017,3 +1105,18 @@ def test_privileges(node):
     if "asan" not in node.procs.build.name:
         assert status["Seccomp"] == "2"
     assert int(status["Threads"]) == 1
+
+
+# --- the list at the top
+
+
+def test_list_of_tests_is_right():
+    named = re.findall(r"(?:(test_\w+\.py|unit) )?\b(test_\w+|releases_that_leak)\b(?!\.py)", __doc__)
+    units = "".join(path.read_text() for path in (ROOT / "tests/unit").glob("*.c"))
+    assert len(named) > 50
+    for where, name in named:
+        if where == "unit":
+            assert f"START_TEST({name})" in units
+        else:
+            here = pathlib.Path(__file__)
+            assert f"def {name}(" in (here.with_name(where) if where else here).read_text(), name

@@ -79,6 +79,18 @@ def test_restored_claim_is_unprepared(house):
         peer.close()
 
 
+def test_what_a_killed_statd_was_writing_is_removed(house):
+    ours = [".default_a.status.json.0123abcd.tmp", ".resourceslices.json.89ab4567.tmp"]
+    others = [".resourceslices.json.tmp", "default_a.status.json.0123abcd.tmp", ".notes.0123abcd.tmp"]
+    for name in ours + others:
+        (house.claims_dir / name).write_text("{")
+    _, dummy, rx = start(house)
+    left = {path.name for path in house.claims_dir.iterdir()}
+    assert left.issuperset(others) and left.isdisjoint(ours)
+    dummy.close()
+    rx.close()
+
+
 def test_share_and_capacity(house):
     prepared(house, "a", "eth0", share=SHARE, data={
         "Manager": "rxQueue", "Dev": {"queue": 7}, "Config": {}, "ConsumedCapacity": {"rxQueues": "1"},
