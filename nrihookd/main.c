@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The container runtime's door: parse, open, drop, confine, loop. */
+/* The container runtime's door: parse, drop, confine, open, loop. */
 #include "nrihookd/nrihookd.h"
 #include "nrihookd/sandbox.h"
 
@@ -71,9 +71,11 @@ int main(int argc, char **argv)
 	int status;
 
 	daemon_begin(&cli, argc, argv, &options, &options.base);
-	if (nrihookd_init(&d, &options, &err) < 0 ||
-		privileges_drop(&nrihookd_privileges, NULL, &err) < 0 ||
-		privileges_confine(&nrihookd_privileges, &err) < 0)
+	/* the loop is made by the confined process: libuv would else take an io_uring that the
+	 * filter refuses it to enter */
+	if (privileges_drop(&nrihookd_privileges, NULL, &err) < 0 ||
+		privileges_confine(&nrihookd_privileges, &err) < 0 ||
+		nrihookd_init(&d, &options, &err) < 0)
 		return daemon_cannot_start(&err);
 	nrihookd_start(&d);
 	daemon_ready(&d.daemon);
