@@ -129,7 +129,8 @@ int check_kernel_if_name(const char *text, struct err *err)
 		return -1;
 	/* 0xa0 is white space to the kernel: lib/ctype.c */
 	if (text[strcspn(text, "/: \t\n\v\f\r\xa0")] != '\0' || strcmp(text, ".") == 0 ||
-		strcmp(text, "..") == 0)
+		strcmp(text, "..") == 0 || strcmp(text, "all") == 0 ||
+		strcmp(text, "default") == 0)
 		return err_set(err, ERR_INVALID, "\"%s\" cannot be an interface's name",
 			quote(text, &q));
 	return 0;

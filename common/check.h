@@ -13,7 +13,9 @@
  * starts with "cilium_" (seed). "" is refused: a name that is not set is NULL. */
 int check_if_name(const char *text, struct err *err);
 /* The name of an interface that exists: whatever the kernel allows (dev_valid_name(),
- * net/core/dev.c): 1 to 15 bytes, no '/', ':' or white space, not "." or "..". */
+ * net/core/dev.c): 1 to 15 bytes, no '/', ':' or white space, not "." or "..", and not "all" or
+ * "default", which would name the settings of others (sysctl_dev_name_is_allowed(),
+ * net/ipv4/devinet.c). */
 int check_kernel_if_name(const char *text, struct err *err);
 /* A leaf below net.ipv4.conf.<if>: elements of [-0-9_a-zA-Z]+ joined by dots. */
 int check_sysctl_leaf(const char *text, struct err *err);

@@ -234,10 +234,7 @@ class Node(h.House):
         return self.proxy.linked({name: process.pid for name, process in self.daemons.items()})
 
     def working(self):
-        try:
-            status = self.status()
-        except (mprpc.Error, TimeoutError):
-            return False
+        status = self.status()
         peers = {peer["role"]: peer for peer in status["peers"]}
         return status["ready"] and all(peers[name]["state"] == state and not peers[name].get("pending")
                                        for name, state in WORKING.items())
@@ -248,8 +245,11 @@ class Node(h.House):
             for process in self.daemons.values():
                 if not process.running() and not process.expected:
                     raise Lost(f"{process.name} ended by itself with status {process.status}")
-            return self.links_of_house() and self.proxy.quiet() and self.watcher.is_current() and \
-                self.working() and condition()
+            try:
+                return self.links_of_house() and self.proxy.quiet() and self.watcher.is_current() and \
+                    self.working() and condition()
+            except (mprpc.Error, TimeoutError):  # statd is stopped, or starts
+                return False
         wait_for(calm, SETTLE_SECONDS, lambda: f"the house does not come to rest: {self.state()}")
 
     def state(self):

@@ -11,7 +11,7 @@ from crash_runtime import Refused
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_dummy, pytest.mark.in_vm]
 
 # walks with each containerd, of those that there are; 0: all
-WALKS = int(os.environ.get("NETCLAIM_CRASH_CRI", "8"))
+WALKS = int(os.environ.get("NETCLAIM_CRASH_CRI", "5"))
 
 
 class CriSandbox:

@@ -9,8 +9,8 @@ import crash_walk
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_dummy]
 
 # walks; how many of them there are in all is for the trace to say. Stops take their time: a few.
-KILLS = int(os.environ.get("NETCLAIM_CRASH_KILLS", "40"))
-STOPS = int(os.environ.get("NETCLAIM_CRASH_STOPS", "6"))
+KILLS = int(os.environ.get("NETCLAIM_CRASH_KILLS", "24"))
+STOPS = int(os.environ.get("NETCLAIM_CRASH_STOPS", "4"))
 
 
 @pytest.fixture(scope="module")

@@ -30,8 +30,10 @@ RUNTIME_SECONDS = 2.0 * procs_module.STRETCH  # that a container runtime waits f
 ATTACH_SECONDS = 1.5  # that statd waits for a manager
 
 # The high-water mark of each daemon's memory under this load, in MiB: a process that has just started has
-# 3 to 6, and 500 claims with their rows, calls and logs take about 10 KB each.
-MEMORY_MIB = 24 * (8 if "asan" in procs_module.BUILD.name else 1)
+# 2 to 4, and each of 500 claims takes statd about 12 KB with its rows and calls. A sanitizer keeps what was
+# freed: up to 256 MiB, and as much again around it.
+MEMORY_MIB = 1024 if "asan" in procs_module.BUILD.name else 24
+ROUNDS = 20  # of tries, until the last of those that were refused for want of time is done
 
 
 def peak_mib(process):
@@ -247,13 +249,15 @@ def test_sandboxes_by_pod_attach(busy, namespaces, seconds):
     left = list(range(CLAIMS))
     refused = 0
     started = time.monotonic()
-    while left:  # what was refused for want of time is asked for again, as a kubelet does
+    for _ in range(ROUNDS):  # what was refused for want of time is asked for again, as a kubelet does
         results = in_parallel(len(left), lambda n, left=left: attach(left[n]))
         errors = [(number, r) for number, r in zip(left, results) if isinstance(r, mprpc.Error)]
         assert all(e.code == "deadline" for _, e in errors), errors[0]
-        assert len(errors) < len(left), "nothing goes forward"
         left = [number for number, _ in errors]
         refused += len(errors)
+        if not left:
+            break
+    assert not left, f"{len(left)} are refused for ever"
     print(f"{CLAIMS} sandboxes attached in {time.monotonic() - started:.2f} s, {refused} tries refused")
     assert refused or not seconds, "a slow kernel cannot do all of it in time"
     rows = busy.house.rows()
@@ -292,7 +296,7 @@ def test_sandboxes_by_the_hook(busy, rundir, namespaces):
             assert text and created, "a container of a sandbox that was refused"
             refused.append(told)
     print(f"{CLAIMS} sandboxes started in {time.monotonic() - started:.2f} s, {len(refused)} refused")
-    assert len(refused) < CLAIMS / 2
+    assert not refused or procs_module.STRETCH > 1, "a release build has time for all of them"
     for told in refused:  # the kubelet's next try, one after the other
         assert plugin.event(wire.RUN, told)[0] == 0
     assert sorted(row["SandboxID"] for row in busy.house.rows()) == sorted(told["id"] for told in sandboxes)
@@ -328,11 +332,12 @@ def test_real_links(procs, rundir):
         in_parallel(count, lambda n: front.call("claim.prepare", claims[n].ref, timeout=40))
         fd = pods.open()
         left = list(range(count))
-        while left:
-            failed = attach_all(front, fd, left)
-            assert len(failed) < len(left), "nothing goes forward"
-            left = failed
+        for _ in range(ROUNDS):
+            left = attach_all(front, fd, left)
+            if not left:
+                break
         os.close(fd)
+        assert not left, f"{len(left)} are refused for ever"
         assert host.ip("-d", "-j", "link") == before[0]
         there = {link["ifname"] for link in json.loads(pods.ip("-j", "link"))}
         assert there.issuperset(f"dummy{n}" for n in range(count))
