@@ -20,7 +20,7 @@ import pytest
 import house as h
 import mprpc
 from netns import Netns
-from procs import ROOT, STRETCH
+from procs import ROOT, STRETCH, wait_for
 
 SHARE = "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa"
 POD = "pod-1"
@@ -366,7 +366,11 @@ def test_watch_json(setting):
             for device in now["devices"]]
         setting.prepare_both()
         told = [json.loads(line) for line in lines.next(2)]
-        assert told == [params for method, params in peer.seen if method == "table.event"][:2]
+
+        def events():
+            return [params for method, params in peer.seen if method == "table.event"]
+        wait_for(lambda: len(events()) >= 2, what="the same two events")
+        assert told == events()[:2]
         peer.close()
     with Lines(setting.statctl, "-o", "json", "watch", h.ALLOCATIONS) as lines:
         now = setting.house.query("table.list")
