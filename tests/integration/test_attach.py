@@ -62,6 +62,7 @@ class Setting:
         self.sriov = LookingManager(self.house, "sr-iov", [h.dedicated("vf0"), vfio("vf1")])
         self.rx = LookingManager(self.house, "rxQueue", [h.shareable("eth0")])
         self.house.wait_peer("netnsd", "connected")
+        self.house.wait_ready()
         self.front = mprpc.connect(self.house.runtime_dir / "front.sock")
         assert self.front.call("front.hello", {"role": "nrihookd", "version": "0"})["ready"]
 
@@ -416,6 +417,7 @@ def test_statd_restarts_between(at, netns):
     restored, = at.dummy.asked("device.restore")
     assert [(a["claimUID"], a["device"]["name"], a["device"]["state"]) for a in restored["allocations"]] == [
         (c.uid, "dummy0", {"Name": "dummy0"})]
+    at.house.wait_ready()
     at.front = mprpc.connect(at.house.runtime_dir / "front.sock")
     at.front.call("front.hello", {"role": "nrihookd", "version": "0"})
     assert at.front.call("pod.sync", {"pods": [{"podUID": POD, "sandboxID": "sandbox-1"}]}) == {

@@ -47,6 +47,7 @@ def start(house):
     statd = house.start_statd()
     dummy = h.MockManager(house, "dummy", [h.dedicated(f"dummy{i}") for i in range(3)])
     rx = h.MockManager(house, "rxQueue", [h.shareable("eth0")])
+    house.wait_ready()
     return statd, dummy, rx
 
 

@@ -101,6 +101,7 @@ class Setting:
     def complete(self):
         self.dummy = h.MockManager(self.house, "dummy", [h.dedicated(f"dummy{i}") for i in range(3)])
         self.rx = h.MockManager(self.house, "rxQueue", [h.shareable("eth0")])
+        self.house.wait_ready()
         self.front = mprpc.connect(self.house.runtime_dir / "front.sock")
         assert self.front.call("front.hello", {"role": "nrihookd", "version": "0"})["ready"]
         return self
