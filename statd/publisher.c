@@ -3,8 +3,7 @@
  * Publication is woken by either table, a moment later: a burst of claims changes the
  * allocations hundreds of times and the slices not at all, and building a thousand devices
  * between two steps of a claim would make every claim wait. One write is under way at a time,
- * what changes meanwhile makes for one more after it, slices that are as they were are not
- * written, and a failure is tried again.
+ * what changes meanwhile makes for one more after it, and a failure is tried again.
  */
 #include "statd/publisher.h"
 
@@ -23,32 +22,33 @@ static void on_published(void *ctx, const struct err *err)
 	struct statd *s = ctx;
 
 	s->publisher.writing = false;
-	s->publisher.known = !err;
 	/* building and writing a thousand devices takes megabytes for a moment, and seldom */
 	(void)malloc_trim(0);
-	if (err)
+	if (err) {
 		LOG(ERROR, FIELDS(F("err", err->message)), "failed to publish resources");
+		s->publisher.revision = 0;
+	}
 	if (err || s->publisher.due)
 		schedule(s, err ? RETRY_MS : 0);
 	statd_job_end(s);
 }
 
+/* Where a device is offered is in its row, put there by publish_annotate(): while the devices
+ * table stays as it is, so do the slices, whatever happened to allocations. */
 static void publish(struct statd *s)
 {
 	struct publisher *p = &s->publisher;
 	struct node_pool pool;
 
-	publish_build(&s->tables, &s->config.spec.pools, &pool);
-	if (p->known && rec_equal(&rec_node_pool, &p->last, &pool)) {
-		rec_fini(&rec_node_pool, &pool);
+	if (p->revision > 0 && p->revision == table_revision(s->tables.devices))
 		return;
-	}
-	rec_fini(&rec_node_pool, &p->last);
-	p->last = pool;
+	p->revision = table_revision(s->tables.devices);
 	p->writing = true;
 	statd_job_begin(s);
-	s->store->ops->publish(s->store, s->config.spec.driver_name, s->config.node_name,
-		&p->last, on_published, s);
+	publish_build(&s->tables, &s->config.spec.pools, &pool);
+	s->store->ops->publish(s->store, s->config.spec.driver_name, s->config.node_name, &pool,
+		on_published, s);
+	rec_fini(&rec_node_pool, &pool);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -85,9 +85,4 @@ void publisher_wake(struct statd *s)
 void publisher_close(struct statd *s)
 {
 	uv_close((uv_handle_t *)&s->publisher.timer, NULL);
-}
-
-void publisher_fini(struct statd *s)
-{
-	rec_fini(&rec_node_pool, &s->publisher.last);
 }

@@ -15,8 +15,7 @@ struct statd;
 struct publisher {
 	uv_timer_t timer;
 	bool due, writing;
-	struct node_pool last; /* as the store has it */
-	bool known;            /* that it has */
+	uint64_t revision; /* of the devices table when the slices were built; 0: write them */
 };
 
 void publisher_init(struct statd *s);
@@ -24,4 +23,3 @@ void publisher_init(struct statd *s);
 void publisher_wake(struct statd *s);
 /* Nothing is written any more. */
 void publisher_close(struct statd *s);
-void publisher_fini(struct statd *s);

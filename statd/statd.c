@@ -192,7 +192,6 @@ void statd_fini(struct statd *s)
 	query_forget_all(s);
 	sandbox_drop_all(&s->sandboxes);
 	strmap_fini(&s->unprepared);
-	publisher_fini(s);
 	peers_fini(&s->peers);
 	tables_fini(&s->tables);
 	config_fini(&s->config);

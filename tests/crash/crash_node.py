@@ -174,6 +174,11 @@ class Node(h.House):
         process.signal(signal.SIGKILL)
         process.popen.wait()
 
+    def forget_ended(self):
+        """Those that were killed have left nothing behind; their pids may be others' from here on."""
+        self.processes.all = list(self.daemons.values())
+        self.stopped.clear()
+
     def was_stopped(self, name):
         return self.daemons[name].pid in self.stopped
 
@@ -212,10 +217,21 @@ class Node(h.House):
         """How many of which kind."""
         directory = f"/proc/{self.daemons[name].pid}/fd"
         kinds = collections.Counter()
-        for number in os.listdir(directory):
-            with contextlib.suppress(FileNotFoundError):
-                kinds[os.readlink(f"{directory}/{number}").split(":[")[0]] += 1
+        with contextlib.suppress(FileNotFoundError):  # it has just been killed
+            for number in os.listdir(directory):
+                with contextlib.suppress(FileNotFoundError):
+                    kinds[os.readlink(f"{directory}/{number}").split(":[")[0]] += 1
         return dict(sorted(kinds.items()))
+
+    def steady_descriptors(self):
+        """Those of all daemons, when the last question's connection has ended as well."""
+        seen = []
+
+        def look():
+            seen.append({name: self.descriptors(name) for name in DAEMONS})
+            return seen[-5:] == seen[-1:] * 5
+        wait_for(look, 5, "the descriptors do not stay as they are")
+        return seen[-1]
 
     def files(self):
         files = [p for top in (self.claims_dir, self.cdi_dir, self.kubelet_dir) for p in top.rglob("*")]

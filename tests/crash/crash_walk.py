@@ -307,7 +307,7 @@ class Walker:
         self.node.settle()
         for _ in range(2):  # what is made once only is there from then on
             self._live_once()
-        self.before = dict(self.node.world())
+        self.before = {**dict(self.node.world()), "descriptors": self.node.steady_descriptors()}
 
     def close(self, failed=False):
         if self.node:
@@ -341,6 +341,7 @@ class Walker:
                             if value != self.before[what]), None)
             return differs is None
         wait_for(look, 3, lambda: difference(*differs))
+        self.node.forget_ended()
 
     def walk(self, case):
         """None, or what was lost. Raises DidNotCome if the boundary never came, however often the life
