@@ -36,7 +36,9 @@
 #include "nrihookd/answer.h"
 #include "nrihookd/list.h"
 
-#define RETRY_MS     20
+#define RETRY_MS 20
+#define RESYNC_MS                                                                              \
+	1000 /* after a late attach that had no answer: nobody else asks for it again */
 #define LATE_AT_ONCE 16 /* each has a descriptor in flight, which the kernel counts */
 
 static void arm(struct hooks *h);
@@ -48,6 +50,12 @@ static bool is_stopping(const struct hooks *h)
 
 /* --- the end of an operation -------------------------------------------------------------- */
 
+/* Whether it is statd's word, and not that there was none. */
+static bool is_verdict(const struct err *err)
+{
+	return err->kind != ERR_UNAVAILABLE && err->kind != ERR_DEADLINE;
+}
+
 /* Says how it ended. The caller takes it out of the queue. */
 static void finish(struct hooks *h, struct pod_op *op, const struct err *err, int64_t devices)
 {
@@ -55,6 +63,8 @@ static void finish(struct hooks *h, struct pod_op *op, const struct err *err, in
 	/* the runtime takes a sandbox down whose start has failed */
 	if (err && op->kind == POD_OP_RUN && answer_is_told(h, op->kind))
 		op->pod->live = false;
+	if (err && op->kind == POD_OP_LATE && !is_verdict(err))
+		hooks_resync(h);
 	answer(h, op, err);
 }
 
@@ -94,12 +104,6 @@ static void end_call(struct hooks *h, struct pod_op *op, const struct err *err, 
 		advance(h, op);
 	}
 	arm(h);
-}
-
-/* Whether it is statd's word, and not that there was none. */
-static bool is_verdict(const struct err *err)
-{
-	return err->kind != ERR_UNAVAILABLE && err->kind != ERR_DEADLINE;
 }
 
 static void on_attached(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
@@ -314,6 +318,12 @@ void hooks_attach_late(struct hooks *h, struct pod *pod)
 	arm(h);
 }
 
+void hooks_resync(struct hooks *h)
+{
+	h->resync_ms = now_ms() + RESYNC_MS;
+	arm(h);
+}
+
 /* --- the clock ---------------------------------------------------------------------------- */
 
 static void on_clock(uv_timer_t *timer)
@@ -325,6 +335,10 @@ static void on_clock(uv_timer_t *timer)
 	if (is_stopping(h) && !h->pods.busy) {
 		h->on_idle(h->ctx);
 		return;
+	}
+	if (h->resync_ms && now >= h->resync_ms) {
+		h->resync_ms = 0;
+		list_sync(h);
 	}
 	DL_FOREACH_SAFE(h->pods.busy, pod, tmp)
 	{
@@ -358,6 +372,8 @@ static void arm(struct hooks *h)
 		if (!pod->ops->call)
 			next = MIN(next, pod->ops->retry_ms);
 	}
+	if (h->resync_ms)
+		next = MIN(next, h->resync_ms);
 	if (is_stopping(h) && !h->pods.busy)
 		next = now;
 	if (next == UINT64_MAX)

@@ -26,6 +26,7 @@ struct hooks {
 	bool defer;               /* this runtime must not be told that a sandbox failed */
 	bool listed;              /* a runtime has told all its sandboxes */
 	struct rpc_pending *sync; /* pod.sync, under way; or NULL */
+	uint64_t resync_ms;       /* when to ask again for want of an answer; 0: never */
 	void (*on_idle)(void *ctx);
 	void *ctx;
 };
@@ -38,6 +39,8 @@ void hooks_init(struct hooks *h, uv_loop_t *loop, struct hook_rpc *rpc, struct r
 	const struct pod_netns *netns, bool log_only);
 /* Attaches the devices of a sandbox that runs already, as soon as it is its turn. */
 void hooks_attach_late(struct hooks *h, struct pod *pod);
+/* There was no word of statd's: asks it again, in a moment, which sandboxes lack devices. */
+void hooks_resync(struct hooks *h);
 /* Finishes what the runtime waits for, then calls on_idle, not from inside here. */
 void hooks_stop(struct hooks *h, void (*on_idle)(void *ctx), void *ctx);
 /* When idle. The loop has to run until its handles are closed. */

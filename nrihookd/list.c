@@ -80,6 +80,7 @@ static void on_missing(void *ctx, const struct err *err, const void *result, int
 	if (err) {
 		/* when statd is back it is told again */
 		LOG(WARN, FIELDS(F("err", err->message)), "cannot tell statd which pods live");
+		hooks_resync(h);
 		return;
 	}
 	for (pod = h->pods.by_id; pod; pod = pod->hh.next)

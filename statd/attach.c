@@ -35,9 +35,9 @@ struct attach {
 	char *pod_uid, *sandbox_id;
 	int fds[2]; /* namespace, rtnetlink socket inside it */
 	struct lock lock;
-	struct strlist keys;     /* rows to be attached, in the order of their keys */
-	struct strlist moved;    /* those that this call has put in */
-	size_t n_there;          /* devices that are in the sandbox, those included */
+	struct strlist keys;  /* rows to be attached, in the order of their keys */
+	struct strlist moved; /* those that this call has put in */
+	size_t n_there;       /* devices that are in the sandbox, those included */
 	size_t at;
 	bool recovered; /* the one at hand was made again */
 	struct err err;

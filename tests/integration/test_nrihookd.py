@@ -677,6 +677,19 @@ def test_container_after_a_late_attach_that_failed(node):
     assert plugin.event(CREATE, pod("a", path)) == (0, "")
 
 
+def test_late_attach_without_an_answer_is_asked_for_again(node):
+    """Nobody else would: the runtime has told its sandboxes, and the pod's containers run."""
+    path = node.netns.make("cni-1")
+    node.statd.wanted = {"uid-a"}
+    held = node.statd.attach = Held({"devices": 1})
+    node.registered(pods=[pod("a", path)])
+    node.process.wait_log("late attach failed.*sandbox=a0", 10)
+    assert len(node.statd.syncs) == 1
+    node.statd.attach = lambda params: {"devices": 1}
+    held.go.set()
+    wait_for(lambda: len(node.statd.syncs) >= 2, 10, "a second pod.sync")
+
+
 def test_container_after_a_start_that_was_cut_off(node):
     """The runtime has lost patience and runs the sandbox; the attach came to nothing."""
     path = node.netns.make("cni-1")
