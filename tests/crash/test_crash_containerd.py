@@ -86,11 +86,19 @@ def walker(containerd):
     walker.close(failed=True)
 
 
-def test_nothing_is_lost(walker):
+def daemons_of(version):
+    """containerd 2.1 holds a read lock in RemovePodSandbox and asks for it again for each container; a plugin
+    that registers in between asks for the write lock, and all three wait for ever. What makes nrihookd
+    register anew is left out there: it would be the runtime's walk."""
+    left_out = {"nrihookd"} if version == "21" else set()
+    return [daemon for daemon in crash_walk.DAEMONS if daemon not in left_out]
+
+
+def test_nothing_is_lost(walker, containerd):
     boundaries, _ = walker.boundaries()
     boundaries = [b for b in boundaries if b.point.phase in ("attach", "detach")]
     assert len(boundaries) > 30, "the trace is too short to be true"
-    cases = crash_walk.cases_of(boundaries, crash_walk.DAEMONS, crash_walk.FAULTS)
+    cases = crash_walk.cases_of(boundaries, daemons_of(containerd.version), crash_walk.FAULTS)
     cases = crash_walk.evenly(cases, WALKS or len(cases))
     failures, missed = crash_walk.walk_all(walker, cases)
     print(crash_walk.summary(len(boundaries), len(cases), len(failures), missed, 0))
