@@ -38,7 +38,8 @@
 #define READ_BYTES     65536
 #define MAX_QUEUED_FDS 16                    /* a burst of requests with two each */
 #define MAX_QUEUED_OUT (2 * RPC_MAX_MESSAGE) /* bytes that a peer has not read yet */
-#define MAX_MSGID      UINT32_MAX            /* MessagePack-RPC: a 32-bit number */
+#define DEADLINE_KEY   "deadlineMs"
+#define MAX_MSGID      UINT32_MAX /* MessagePack-RPC: a 32-bit number */
 
 enum message_type { MESSAGE_REQUEST = 0, MESSAGE_RESPONSE = 1, MESSAGE_NOTIFICATION = 2 };
 
@@ -66,7 +67,7 @@ struct rpc_call {
 	struct rpc_conn *conn;
 	uint32_t id;
 	enum api_method method;
-	uint64_t arrived_ms;
+	uint64_t deadline_ms; /* CLOCK_MONOTONIC: until when the caller waits */
 	void *request;
 };
 
@@ -139,10 +140,9 @@ struct rpc_conn *rpc_call_conn(const struct rpc_call *call)
 
 uint64_t rpc_call_left_ms(const struct rpc_call *call)
 {
-	uint64_t end = call->arrived_ms + api_method_info(call->method)->deadline_ms;
 	uint64_t now = now_ms();
 
-	return end > now ? end - now : 0;
+	return call->deadline_ms > now ? call->deadline_ms - now : 0;
 }
 
 static void close_fds(int *fds, size_t n)
@@ -412,6 +412,12 @@ static json_t *params_of(const struct rec_desc *desc, const void *rec)
 	return json_pack("[o]", rec_encode(desc, rec));
 }
 
+static json_t *call_params(const struct rec_desc *desc, const void *rec, uint64_t wait_ms)
+{
+	return json_pack("[o{sI}]", rec_encode(desc, rec), DEADLINE_KEY,
+		(json_int_t)(now_ms() + wait_ms));
+}
+
 struct rpc_pending *rpc_start(uv_loop_t *loop, struct rpc_conn *conn, enum api_method method,
 	const void *request, const int *fds, uint64_t deadline_ms, rpc_done_cb *cb, void *ctx)
 {
@@ -428,11 +434,12 @@ struct rpc_pending *rpc_start(uv_loop_t *loop, struct rpc_conn *conn, enum api_m
 	p->conn = conn;
 	p->id = new_id(conn);
 	HASH_ADD(hh, conn->pending, id, sizeof(p->id), p);
-	(void)uv_timer_start(
-		&p->timer, on_pending_timer, deadline_ms ? deadline_ms : info->deadline_ms, 0);
+	if (!deadline_ms)
+		deadline_ms = info->deadline_ms;
+	(void)uv_timer_start(&p->timer, on_pending_timer, deadline_ms, 0);
 	send_tree(conn,
 		json_pack("[iIso]", MESSAGE_REQUEST, (json_int_t)p->id, info->name,
-			params_of(info->request, request)),
+			call_params(info->request, request, deadline_ms)),
 		fds, info->request_fds);
 	return p;
 }
@@ -549,8 +556,9 @@ static int decode_params(
 	void *rec = record_new(desc);
 	int r;
 
-	if (json_array_size(params) > 1)
-		r = err_set(err, ERR_INVALID, "params must be an array of one map");
+	if (json_array_size(params) > 2)
+		r = err_set(err, ERR_INVALID,
+			"params must be an array of one map, and perhaps one about the call");
 	else
 		r = rec_decode(desc, map ? map : none, REC_LENIENT, "", NULL, rec, err);
 	json_decref(none);
@@ -562,8 +570,19 @@ static int decode_params(
 	return 0;
 }
 
-static struct rpc_call *call_new(
-	struct rpc_conn *conn, uint32_t id, enum api_method method, void *request)
+/* Until when the caller waits: what it says, and never longer than the method's own time. */
+static uint64_t deadline_of(enum api_method method, const json_t *params)
+{
+	const json_t *said = json_object_get(json_array_get(params, 1), DEADLINE_KEY);
+	uint64_t own = now_ms() + api_method_info(method)->deadline_ms;
+
+	if (!json_is_integer(said) || json_integer_value(said) < 0)
+		return own;
+	return MIN(own, (uint64_t)json_integer_value(said));
+}
+
+static struct rpc_call *call_new(struct rpc_conn *conn, uint32_t id, enum api_method method,
+	const json_t *params, void *request)
 {
 	struct rpc_call *call = xcalloc(1, sizeof(*call));
 
@@ -571,7 +590,7 @@ static struct rpc_call *call_new(
 		.next = conn->calls,
 		.id = id,
 		.method = method,
-		.arrived_ms = now_ms(),
+		.deadline_ms = deadline_of(method, params),
 		.request = request};
 	if (conn->calls)
 		conn->calls->prev = call;
@@ -605,8 +624,8 @@ static void on_request(
 		(void)err_wrap(&err, "%s", info->name);
 		send_error(conn, id, &err);
 	} else {
-		service->handle(
-			conn->ctx, call_new(conn, id, service->method, request), request, fds);
+		service->handle(conn->ctx, call_new(conn, id, service->method, params, request),
+			request, fds);
 	}
 	close_fds(fds, RPC_MAX_FDS);
 }
@@ -630,7 +649,7 @@ static void on_notification(struct rpc_conn *conn, const json_t *name, const jso
 			conn, "%s: %s", api_method_info(service->method)->name, err.message);
 		return;
 	}
-	call = call_new(conn, 0, service->method, request);
+	call = call_new(conn, 0, service->method, params, request);
 	service->handle(conn->ctx, call, request, fds);
 	call_free(call);
 }

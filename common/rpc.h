@@ -6,7 +6,10 @@
  *
  * The wire is the MessagePack-RPC specification: request [0, id, method, params], response [1,
  * id, error, result], notification [2, method, params]; params is an array of one map, result
- * is a map, error is nil or {code, message} with code one of err.h's names. Both ends may call.
+ * is a map, error is nil or {code, message} with code one of err.h's names. Both ends may call. A
+ * second map in params is about the call itself: {deadlineMs} says until when, on
+ * CLOCK_MONOTONIC, its answer is waited for, so that who comes to a request late can tell that
+ * nobody wants it any more.
  *
  * What a method's params, result, deadline and descriptors are is declared once, in api.h's
  * table; here it is only carried out. Requests are checked against the declaration before a

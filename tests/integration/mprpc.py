@@ -74,16 +74,17 @@ class Peer:
 
     # --- calling
 
-    def call(self, method, params=None, fds=(), timeout=10):
-        """The result of a method that gives no descriptors."""
-        return self.call_fds(method, params, fds, timeout)[0]
+    def call(self, method, params=None, fds=(), timeout=10, about=()):
+        """The result of a method that gives no descriptors. about: what else is said of the call, as
+        ({"deadlineMs": …},)."""
+        return self.call_fds(method, params, fds, timeout, about)[0]
 
-    def call_fds(self, method, params=None, fds=(), timeout=10):
+    def call_fds(self, method, params=None, fds=(), timeout=10, about=()):
         """(result, descriptors), the caller's to close. Ours stay ours."""
         pending = _Pending(method)
         ident = next(self._ids)
         self._pending[ident] = pending
-        self._send([REQUEST, ident, method, [params or {}]], fds)
+        self._send([REQUEST, ident, method, [params or {}, *about]], fds)
         if self.closed.is_set():
             self._fail_pending()
         if not pending.done.wait(timeout):

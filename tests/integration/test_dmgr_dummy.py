@@ -156,6 +156,15 @@ def test_no_devices_are_published_too(statd, start):
     assert statd.next_inventory() == []
 
 
+def test_a_request_that_nobody_waits_for_any_more_is_not_carried_out(statd, manager):
+    peer = statd.server.wait_peer()
+    with pytest.raises(mprpc.Error) as e:
+        peer.call("device.audit", {"claimUIDs": []}, about=({"deadlineMs": 1},))
+    assert e.value.code == "deadline" and "waited" in e.value.message
+    for later in ({"deadlineMs": 1 << 60}, {"deadlineMs": -1}, {"deadlineMs": "soon"}, {"more": {}}):
+        assert peer.call("device.audit", {"claimUIDs": []}, about=(later,)) == {}
+
+
 @pytest.mark.parametrize("count,why", [
     (-1, "dummy device count must not be negative: -1"),
     (1025, "dummy device count must be at most 1024: 1025"),

@@ -89,7 +89,7 @@ def test_byte_by_byte_and_back_to_back(query):
 @pytest.mark.parametrize("params, words", [
     (({"table": 5},), ["table.list", "table", "text", "number"]),
     (({"table": "no-such"},), ["no-such", h.DEVICES, h.ALLOCATIONS]),
-    (({}, {}), ["one map"]),
+    (({}, {}, {}), ["one map"]),
     (("text",), ["map"]),
     (({"table": "x" * 64},), ["64 bytes", "63"]),
     (({"table": "a\0b"},), ["NUL"]),
