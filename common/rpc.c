@@ -414,8 +414,10 @@ static json_t *params_of(const struct rec_desc *desc, const void *rec)
 
 static json_t *call_params(const struct rec_desc *desc, const void *rec, uint64_t wait_ms)
 {
-	return json_pack("[o{sI}]", rec_encode(desc, rec), DEADLINE_KEY,
-		(json_int_t)(now_ms() + wait_ms));
+	uint64_t deadline_ms = now_ms() + wait_ms;
+
+	return json_pack(
+		"[o{sI}]", rec_encode(desc, rec), DEADLINE_KEY, (json_int_t)deadline_ms);
 }
 
 struct rpc_pending *rpc_start(uv_loop_t *loop, struct rpc_conn *conn, enum api_method method,
