@@ -96,8 +96,8 @@ def daemons_of(version):
 
 def test_nothing_is_lost(walker, containerd):
     if containerd.version == "21" and "NETCLAIM_CRASH_CRI" not in os.environ:
-        pytest.skip("open: with containerd 2.1 an unprepare after dmgr-dummy was killed behind a pod.detach is not "
-                    "answered; set NETCLAIM_CRASH_CRI to walk")
+        pytest.skip("open: with containerd 2.1 the walk that kills dmgr-dummy behind a pod.detach does not end, for "
+                    "the proxy forwards nothing any more; set NETCLAIM_CRASH_CRI to walk")
     boundaries, _ = walker.boundaries()
     boundaries = [b for b in boundaries if b.point.phase in ("attach", "detach")]
     assert len(boundaries) > 30, "the trace is too short to be true"
