@@ -4,7 +4,7 @@
 #	make demo       install what is needed, build, run the main job once and show it (root)
 #	make check      install what is needed, run every test (root)
 #	make install    into $(DESTDIR)$(PREFIX)
-#	make unit, integration, vmtest, lint    one suite of the tests each
+#	make unit, integration, vmtest, clustertest, lint    one suite of the tests each
 #	make fuzz       look for trouble in the decoders, FUZZ_SECONDS=60 each
 #	make crashwalk  kill and stop every daemon at every message (root, an hour)
 #	make bench      measure it (root); BENCH_ARGS=--help says what else it can
@@ -61,7 +61,7 @@ LDFLAGS_fuzz := -fsanitize=address,undefined
 
 # what a compiler offers is asked once and kept; goals that run before one is installed do not ask
 PROBE := build/probe-$(notdir $(CC)).mk
-NEED_NO_COMPILER := bench clean crashwalk deps test-deps check demo fuzz lint unit integration vmtest uninstall
+NEED_NO_COMPILER := bench clean clustertest crashwalk deps test-deps check demo fuzz lint unit integration vmtest uninstall
 ifneq ($(filter-out $(NEED_NO_COMPILER),$(or $(MAKECMDGOALS),all)),)
 -include $(PROBE)
 endif
@@ -71,7 +71,7 @@ pc-cflags = $(shell pkg-config --cflags $(1) 2>/dev/null)
 pc-libs = $(shell pkg-config --libs $(1) 2>/dev/null)
 
 PKGS_ALL := libuv libnghttp2 jansson yaml-0.1 libnl-3.0 libnl-genl-3.0 libnl-route-3.0 libcap-ng \
-	libseccomp smartcols $(MSGPACK)
+	libseccomp smartcols libcurl libcares $(MSGPACK)
 # headers of libraries are not ours to warn about
 PC_CFLAGS := $(patsubst -I%,-isystem %,$(call pc-cflags,$(PKGS_ALL)))
 PB_CFLAGS := -isystem /usr/include/nanopb -DPB_ENABLE_MALLOC=1
@@ -85,7 +85,7 @@ ALL_LDFLAGS = $(LDFLAGS) $(HARDEN_LD) -Wl,--as-needed $(LDFLAGS_$(BUILD))
 
 # libraries of each program: beyond these nothing is linked
 LIBS_common := $(call pc-libs,libuv jansson libcap-ng libseccomp $(MSGPACK))
-LIBS_statd := $(call pc-libs,yaml-0.1)
+LIBS_statd := $(call pc-libs,yaml-0.1 libcurl libcares)
 LIBS_draplugind := $(call pc-libs,libnghttp2) -lprotobuf-nanopb
 LIBS_nrihookd := -lprotobuf-nanopb
 LIBS_netnsd :=
@@ -172,7 +172,15 @@ WRAP_dummy := $(call wrap,nl_link_get nl_link_find_all nl_link_add nl_link_del \
 WRAP_link_move := $(call wrap,nl_link_set_name nl_link_set_mtu nl_link_set_mac nl_link_set_up \
 	nl_link_add_altname nl_link_del_altname nl_link_move)
 
-units: $(UNITS)
+# a client of the API server that does what its command line says
+TOOLS := $(O)/tests/cluster/kubetool
+
+$(TOOLS): $(O)/tests/cluster/%: $(O)/obj/tests/cluster/%.o $(O)/common.a
+	$(call say,LD)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_statd) $(LIBS_common)
+
+units: $(UNITS) $(TOOLS)
 
 # with clang and BUILD=fuzz; a target may put a function of its own in the place of a module's
 FUZZERS := $(patsubst tests/fuzz/%.c,$(O)/tests/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
@@ -236,9 +244,9 @@ check: test-deps
 	+$(MAKE) --no-print-directory -j$(JOBS) BUILD=fuzz CC=clang fuzzers
 	tests/run all
 
-unit integration vmtest: test-deps
+unit integration vmtest clustertest: test-deps
 	+$(MAKE) --no-print-directory -j$(JOBS) all units
-	NETCLAIM_BUILD=$(O) tests/run $(@:vmtest=vm)
+	NETCLAIM_BUILD=$(O) tests/run $(patsubst %test,%,$@)
 
 lint: test-deps
 	tests/run lint
@@ -276,7 +284,7 @@ uninstall:
 	rm -f $(foreach m,$(MANS),$(DESTDIR)$(mandir)/man$(subst .,,$(suffix $(m)))/$(m))
 	rm -rf $(DESTDIR)$(docdir)
 
-.PHONY: all bench benches check clean crashwalk demo deps fuzz fuzzers install integration lint mans test-deps tidy \
+.PHONY: all bench benches check clean clustertest crashwalk demo deps fuzz fuzzers install integration lint mans test-deps tidy \
 	uninstall unit units vmtest
 .SECONDARY:
 .DELETE_ON_ERROR:

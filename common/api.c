@@ -99,11 +99,11 @@ FIELDS_OF(device_fields){
 		"interface name in the pod unless the claim asks for one"),
 	REC_STR(struct device, kernel_if_name, "kernelIfName", REC_OPTIONAL, MAX_IF_NAME,
 		check_kernel_if_name, "interface name on the host; unset: it has no netdev"),
-	REC_OBJECT(struct device, state, "state", REC_REQUIRED,
+	REC_PACKED(struct device, state, "state", REC_REQUIRED,
 		"the manager's own; goes into the claim's status and back"),
-	REC_OBJECT(struct device, attributes, "attributes", REC_OPTIONAL,
+	REC_PACKED(struct device, attributes, "attributes", REC_OPTIONAL,
 		"name -> {string|int|bool|version: value}"),
-	REC_OBJECT(struct device, capacity, "capacity", REC_OPTIONAL,
+	REC_PACKED(struct device, capacity, "capacity", REC_OPTIONAL,
 		"name -> {value, requestPolicy}"),
 	REC_BOOL(struct device, allow_multiple, "allowMultipleAllocations", REC_OPTIONAL,
 		"several claims may share it"),
@@ -132,7 +132,7 @@ REC_DESC(rec_device_alloc, struct device_alloc, "allocation", device_alloc_field
 		"primary key; name in the ResourceSlice"),                                     \
 		REC_STR(struct device_row, manager, "Manager", REC_REQUIRED, MAX_WORD, NULL,   \
 			"type of its manager"),                                                \
-		REC_OBJECT(struct device_row, dev, "Dev", REC_ALWAYS, "the manager's state")
+		REC_PACKED(struct device_row, dev, "Dev", REC_ALWAYS, "the manager's state")
 
 FIELDS_OF(device_row_statedb_fields){DEVICE_ROW_SEED};
 FIELDS_OF(device_row_fields){
@@ -154,7 +154,7 @@ REC_DESC(rec_device_row, struct device_row, "device row", device_row_fields, NUL
 		"device; part of the key"),                                                    \
 		REC_STR(struct alloc_row, manager, "Manager", REC_REQUIRED, MAX_WORD, NULL,    \
 			"type of its manager"),                                                \
-		REC_OBJECT(struct alloc_row, prepared_device, "PreparedDevice", REC_ALWAYS,    \
+		REC_PACKED(struct alloc_row, prepared_device, "PreparedDevice", REC_ALWAYS,    \
 			"the manager's state of the prepared device"),                         \
 		REC_STR(struct alloc_row, logical_pool, "LogicalPool", REC_ALWAYS, MAX_POOL,   \
 			NULL, "configured pool at prepare time; part of the key"),             \
@@ -402,7 +402,7 @@ FIELDS_OF(prepared_device_fields){
 		"share; unset: dedicated"),
 	REC_STR(struct prepared_device, if_name, "ifName", REC_OPTIONAL, MAX_IF_NAME, NULL,
 		"final name in the pod; unset: no netdev"),
-	REC_OBJECT(struct prepared_device, attributes, "attributes", REC_OPTIONAL,
+	REC_PACKED(struct prepared_device, attributes, "attributes", REC_OPTIONAL,
 		"for the workload: the device's, its pool and manager"),
 };
 static REC_DESC(rec_prepared_device, struct prepared_device, "prepared device",
@@ -532,18 +532,22 @@ FIELDS_OF(status_result_fields){
 		"of statd"),
 	REC_STR(struct status_result, node_name, "nodeName", REC_REQUIRED, MAX_SUBDOMAIN, NULL,
 		"this node"),
-	REC_STR(struct status_result, driver_name, "driverName", REC_REQUIRED, MAX_SUBDOMAIN,
-		NULL, "DRA driver"),
+	REC_STR(struct status_result, driver_name, "driverName", REC_OPTIONAL, MAX_SUBDOMAIN,
+		NULL, "DRA driver; unset: not configured yet"),
 	REC_STR(struct status_result, config, "config", REC_REQUIRED, 0, NULL,
 		"where the configuration is from"),
 	REC_STR(struct status_result, store, "store", REC_REQUIRED, 0, NULL,
 		"where the claims are from"),
+	REC_STR(struct status_result, slices, "slices", REC_OPTIONAL, 0, NULL,
+		"how the publication of ResourceSlices stands"),
 	REC_INT(struct status_result, started_ms, "startedMs", REC_REQUIRED, 0, MAX_ANY_INT,
 		"wall clock, milliseconds since 1970"),
 	REC_BOOL(struct status_result, ready, "ready", REC_REQUIRED,
 		"both tables are initialised"),
 	REC_STRLIST(struct status_result, missing, "missing", REC_ALWAYS, 0, NULL,
 		"what keeps it from being ready"),
+	REC_STRLIST(struct status_result, notes, "notes", REC_ALWAYS, 0, NULL,
+		"what a user should know besides"),
 	REC_INT(struct status_result, devices, "devices", REC_REQUIRED, 0, MAX_ANY_INT, "rows"),
 	REC_INT(struct status_result, allocations, "allocations", REC_REQUIRED, 0, MAX_ANY_INT,
 		"rows"),
@@ -557,7 +561,7 @@ static REC_DESC(rec_status_result, struct status_result, "status", status_result
 
 FIELDS_OF(pool_status_fields){
 	REC_STR(struct pool_status, name, "name", REC_REQUIRED, MAX_POOL, NULL, "of the pool"),
-	REC_OBJECT(struct pool_status, filter, "filter", REC_OPTIONAL,
+	REC_PACKED(struct pool_status, filter, "filter", REC_OPTIONAL,
 		"as configured; unset: takes nothing"),
 	REC_STRLIST(struct pool_status, devices, "devices", REC_ALWAYS, 0, NULL,
 		"published in this pool"),

@@ -40,9 +40,10 @@ struct device {
 	char *name;           /* in the ResourceSlice: a DNS label */
 	char *if_name;        /* name in the pod when the claim asks for none */
 	char *kernel_if_name; /* NULL: no netdev (bound to vfio-pci) */
-	json_t *state;        /* the manager's own; statd stores and shows it, never reads it */
-	json_t *attributes; /* name -> {"string": …} or {"int": …}, {"bool": …}, {"version": …} */
-	json_t *capacity; /* name -> {"value": …, "requestPolicy": …} */
+	struct packed *state; /* the manager's own; statd stores and shows it, never reads it */
+	struct packed *attributes; /* name -> {"string": …}, {"int": …}, {"bool": …} or
+				      {"version": …} */
+	struct packed *capacity;   /* name -> {"value": …, "requestPolicy": …} */
 	struct rec_bool allow_multiple;
 };
 extern const struct rec_desc rec_device;
@@ -66,7 +67,7 @@ extern const struct rec_desc rec_device_alloc;
 struct device_row {
 	char *name;
 	char *manager;
-	json_t *dev;
+	struct packed *dev;
 	/* beyond the seed's columns */
 	struct device *device;
 	char *pool; /* logical pool it is published in; NULL: not published */
@@ -79,7 +80,7 @@ extern const struct rec_desc rec_device_row_statedb; /* the seed's columns */
 struct alloc_row {
 	char *device_name;
 	char *manager;
-	json_t *prepared_device;
+	struct packed *prepared_device;
 	char *logical_pool;
 	char *pod_uid;
 	char *claim_uid;
@@ -191,7 +192,7 @@ struct prepared_device {
 	char *request; /* full reference: "req" or "req/sub" */
 	char *pool, *device, *share_id;
 	char *if_name;
-	json_t *attributes;
+	struct packed *attributes;
 };
 struct claim_prepare_result {
 	char *pod_claim_name; /* set for claims made from a template */
@@ -249,17 +250,18 @@ struct status_peer {
 	struct rec_int pending; /* calls of ours that it has not answered */
 };
 struct status_result {
-	char *version, *node_name, *driver_name, *config, *store;
+	char *version, *node_name, *driver_name, *config, *store, *slices;
 	struct rec_int started_ms; /* wall clock */
 	struct rec_bool ready;
 	struct strlist missing; /* what still keeps it from being ready, a sentence each */
+	struct strlist notes;   /* what a user should know besides, a sentence each */
 	struct rec_int devices, allocations, revision;
 	struct REC_LIST(struct status_peer) peers;
 };
 
 struct pool_status {
 	char *name;
-	json_t *filter;
+	struct packed *filter;
 	struct strlist devices, allocated; /* names; allocated is a part of devices */
 };
 struct pools_result {

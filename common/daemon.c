@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
@@ -35,6 +36,7 @@
 #define LISTEN_FDS_START 3
 #define LISTEN_FDS_MAX   64 /* units of ours name three; a bound on what we mark CLOEXEC */
 #define STATUS_MAX       512
+#define LARGE_BYTES      (128 << 10) /* of one allocation; and free ones at the end of the heap */
 
 static struct {
 	int notify_fd;
@@ -176,6 +178,7 @@ void daemon_ready(struct daemon *d)
 	if (d->ready)
 		return;
 	d->ready = true;
+	(void)malloc_trim(0); /* what starting took */
 	/* may block: of all that we tell it this alone must not be lost */
 	notify("READY=1", 0);
 	LOG(INFO, NO_FIELDS, "ready");
@@ -217,12 +220,22 @@ static void open_standard_fds(void)
 	close_fd(&fd);
 }
 
+/* What a long message takes is given back with it. Left alone the C library learns from the first
+ * such message to keep as much for the next, which comes hours later. */
+static void keep_little_memory(void)
+{
+	(void)mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
+	(void)mallopt(M_TRIM_THRESHOLD, LARGE_BYTES);
+	(void)mallopt(M_ARENA_MAX, 1);
+}
+
 void daemon_begin(const struct cli *cli, int argc, char **argv, void *options,
 	const struct daemon_options *base)
 {
 	enum log_level level = LOG_INFO;
 	int first, known;
 
+	keep_little_memory();
 	open_standard_fds();
 	cli_parse(cli, argc, argv, options, &first);
 	known = log_level_parse(base->log_level, &level);

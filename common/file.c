@@ -41,28 +41,62 @@ bool file_is_temporary(const char *entry, const char *suffix)
 	       entry[len] == '.' && strcmp(entry + len + 1 + RANDOM_DIGITS, TEMPORARY) == 0;
 }
 
+void file_draft_begin(struct file_draft *draft, int dir_fd, const char *name)
+{
+	unsigned random;
+
+	*draft = (struct file_draft){.dir_fd = dir_fd, .fd = -1, .name = xstrdup(name)};
+	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
+		(void)err_errno(&draft->err, errno, "%s: random name", name);
+		return;
+	}
+	draft->temporary = xasprintf(".%s.%0*x" TEMPORARY, name, RANDOM_DIGITS, random);
+	draft->fd = openat(dir_fd, draft->temporary,
+		O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (draft->fd < 0)
+		(void)err_errno(&draft->err, errno, "%s: creating", draft->temporary);
+}
+
+void file_draft_put(struct file_draft *draft, const void *data, size_t len)
+{
+	if (draft->err.kind == ERR_NONE && write_all(draft->fd, data, len) < 0)
+		(void)err_errno(&draft->err, errno, "%s: writing", draft->name);
+}
+
+static void replace(const struct file_draft *draft, mode_t mode, struct err *err)
+{
+	if (fchmod(draft->fd, mode) < 0 || fsync(draft->fd) < 0)
+		(void)err_errno(err, errno, "%s: writing", draft->name);
+	else if (renameat(draft->dir_fd, draft->temporary, draft->dir_fd, draft->name) < 0)
+		(void)err_errno(err, errno, "%s: replacing", draft->name);
+}
+
+int file_draft_commit(struct file_draft *draft, mode_t mode, struct err *err)
+{
+	int r = 0;
+
+	if (draft->err.kind == ERR_NONE)
+		replace(draft, mode, &draft->err);
+	if (draft->err.kind != ERR_NONE) {
+		*err = draft->err;
+		r = -1;
+		if (draft->fd >= 0)
+			(void)unlinkat(draft->dir_fd, draft->temporary, 0);
+	} else if (fsync(draft->dir_fd) < 0) {
+		r = err_errno(err, errno, "%s: syncing its folder", draft->name);
+	}
+	close_fd(&draft->fd);
+	free(draft->name);
+	free(draft->temporary);
+	return r;
+}
+
 int file_write_atomic(int dir_fd, const char *name, const void *data, size_t len, mode_t mode,
 	struct err *err)
 {
-	cleanup_free char *temporary = NULL;
-	cleanup_close int fd = -1;
-	unsigned random;
-	int r;
+	struct file_draft draft;
 
-	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
-		return err_errno(err, errno, "%s: random name", name);
-	temporary = xasprintf(".%s.%0*x" TEMPORARY, name, RANDOM_DIGITS, random);
-	fd = openat(
-		dir_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return err_errno(err, errno, "%s: creating", temporary);
-	if (write_all(fd, data, len) < 0 || fchmod(fd, mode) < 0 || fsync(fd) < 0)
-		r = err_errno(err, errno, "%s: writing", name);
-	else if (renameat(dir_fd, temporary, dir_fd, name) < 0)
-		r = err_errno(err, errno, "%s: replacing", name);
-	else
-		return fsync(dir_fd) < 0 ? err_errno(err, errno, "%s: syncing its folder", name)
-					 : 0;
-	(void)unlinkat(dir_fd, temporary, 0);
-	return r;
+	file_draft_begin(&draft, dir_fd, name);
+	file_draft_put(&draft, data, len);
+	return file_draft_commit(&draft, mode, err);
 }

@@ -17,6 +17,17 @@
 int file_write_atomic(int dir_fd, const char *name, const void *data, size_t len, mode_t mode,
 	struct err *err);
 
+/* The same in pieces, for a content that is never whole in memory. The first failure is kept and
+ * told by the commit. */
+struct file_draft {
+	int dir_fd, fd;
+	char *name, *temporary;
+	struct err err; /* ERR_NONE: all is well */
+};
+void file_draft_begin(struct file_draft *draft, int dir_fd, const char *name);
+void file_draft_put(struct file_draft *draft, const void *data, size_t len);
+int file_draft_commit(struct file_draft *draft, mode_t mode, struct err *err);
+
 /* Whether an entry of a directory is the temporary file of one whose name ends in suffix: left
  * behind by a process that was killed, if nobody is writing. */
 bool file_is_temporary(const char *entry, const char *suffix);

@@ -9,12 +9,17 @@
 static uint8_t key[SIPHASH_KEY_SIZE];
 static bool key_drawn;
 
-unsigned hash_bytes(const void *data, size_t len)
+uint64_t hash_bytes_64(const void *data, size_t len)
 {
 	if (!key_drawn) {
 		if (getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key))
 			abort(); /* 16 bytes are always given whole: random(4) */
 		key_drawn = true;
 	}
-	return (unsigned)siphash24(key, data, len);
+	return siphash24(key, data, len);
+}
+
+unsigned hash_bytes(const void *data, size_t len)
+{
+	return (unsigned)hash_bytes_64(data, len);
 }

@@ -58,8 +58,9 @@ struct manager {
 	uv_timer_t retry;
 
 	enum phase phase;
-	struct err problem; /* of FAILED; kept beyond it, so that it is logged once */
-	struct strlist names; /* of the inventory's devices */
+	struct err problem;   /* of FAILED; kept beyond it, so that it is logged once */
+	struct buf names; /* of the inventory's devices, each with its NUL */
+	size_t n_names;
 };
 
 /* --- failing and trying again ------------------------------------------------------------- */
@@ -105,16 +106,33 @@ static void on_published(
 		return;
 	}
 	err_clear(&m->problem);
-	LOG(INFO, NO_FIELDS, "serving %zu devices", m->names.n);
-	daemon_status("serving %zu devices", m->names.n);
+	LOG(INFO, NO_FIELDS, "serving %zu devices", m->n_names);
+	daemon_status("serving %zu devices", m->n_names);
 }
 
-/* The inventory is statd's to keep; of a thousand devices it takes megabytes. */
+/* The inventory is statd's to keep; the names are enough here. */
+static void keep_names(struct manager *m, const struct device_list *inventory)
+{
+	buf_fini(&m->names);
+	m->n_names = inventory->devices.n;
+	for (size_t i = 0; i < inventory->devices.n; i++) {
+		const char *name = inventory->devices.v[i].name;
+
+		buf_put(&m->names, name, strlen(name) + 1);
+	}
+}
+
+static bool has_name(const struct manager *m, const char *name)
+{
+	for (size_t at = 0; at < m->names.len; at += strlen(m->names.data + at) + 1)
+		if (strcmp(m->names.data + at, name) == 0)
+			return true;
+	return false;
+}
+
 static void publish(struct manager *m, struct device_list *inventory)
 {
-	strlist_fini(&m->names);
-	for (size_t i = 0; i < inventory->devices.n; i++)
-		strlist_add(&m->names, inventory->devices.v[i].name);
+	keep_names(m, inventory);
 	(void)rpc_start(&m->loop, rpc_client_conn(m->client), API_MANAGER_DEVICES, inventory,
 		NULL, 0, on_published, m);
 }
@@ -259,7 +277,7 @@ static void on_setup(void *ctx, struct rpc_call *call, const void *request, int 
 
 	if (!may_serve(m, call))
 		return;
-	if (!strlist_has(&m->names, a->device->name)) {
+	if (!has_name(m, a->device->name)) {
 		(void)err_set(&err, ERR_NOT_FOUND, "is not in the inventory of manager '%s'",
 			manager_type_name(m->ops->type));
 		rpc_reply_err(call, &err);
@@ -481,7 +499,7 @@ int manager_main(const struct manager_ops *ops, void *ctx, const struct privileg
 		privileges_confine(privileges, &err) < 0)
 		return daemon_cannot_start(&err);
 	status = run(&m, &options);
-	strlist_fini(&m.names);
+	buf_fini(&m.names);
 	close_fd(&m.own_netns);
 	return status;
 }

@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The guard is one loop over headers with an explicit stack of how many elements each open
+ * The scan is one loop over headers with an explicit stack of how many elements each open
  * container still has. A container's count must not exceed the bytes that the message may still
  * have, since every element takes at least one; so a claim is refused before it costs anything.
+ * A number is looked at when it is there whole: what does not fit 64 bits with a sign, or is no
+ * number at all, is refused at once.
  *
  * Binary and extension types are refused: everything that the daemons say is text, numbers,
  * lists and maps, and a tree could not hold them.
+ *
+ * Reading goes by the same headers. It trusts that the gates were passed and asserts no more
+ * than that a header is one; recursion is as deep as the scan lets a message be, or a tree that
+ * was encoded here.
  */
 #include "common/mp.h"
 
+#include <assert.h>
+#include <math.h>
 #include <msgpack.h>
 #include <string.h>
 
@@ -21,13 +29,36 @@ struct token {
 	uint32_t count; /* bytes of a text, elements of an array, pairs of a map */
 };
 
-static uint32_t big_endian(const uint8_t *p, size_t n)
+static uint64_t big_endian(const uint8_t *p, size_t n)
 {
-	uint32_t v = 0;
+	uint64_t v = 0;
 
 	for (size_t i = 0; i < n; i++)
 		v = v << 8 | p[i];
 	return v;
+}
+
+static double narrow_real(const uint8_t *p)
+{
+	uint32_t bits = (uint32_t)big_endian(p, 4);
+	float f;
+
+	memcpy(&f, &bits, sizeof(f));
+	return (double)f;
+}
+
+static double wide_real(const uint8_t *p)
+{
+	uint64_t bits = big_endian(p, 8);
+	double d;
+
+	memcpy(&d, &bits, sizeof(d));
+	return d;
+}
+
+static double real_of(const uint8_t *p)
+{
+	return *p == 0xca ? narrow_real(p + 1) : wide_real(p + 1);
 }
 
 /* A header whose count stands in the n bytes behind the type byte. */
@@ -36,7 +67,8 @@ static int counted(
 {
 	if (len < 1 + n)
 		return 0;
-	*ret = (struct token){.kind = kind, .head = 1 + n, .count = big_endian(p + 1, n)};
+	*ret = (struct token){
+		.kind = kind, .head = 1 + n, .count = (uint32_t)big_endian(p + 1, n)};
 	return 1;
 }
 
@@ -46,8 +78,18 @@ static int scalar(size_t size, struct token *ret)
 	return 1;
 }
 
-/* 1: *ret; 0: the header is not complete; -1: no such type here. */
-static int read_token(const uint8_t *p, size_t len, struct token *ret, struct err *err)
+/* A number that may be one that we cannot hold. */
+static int number(const uint8_t *p, size_t len, size_t size, struct token *ret)
+{
+	if (len < size)
+		return 0;
+	if (*p == 0xcf ? big_endian(p + 1, 8) > INT64_MAX : !isfinite(real_of(p)))
+		return -1;
+	return scalar(size, ret);
+}
+
+/* 1: *ret; 0: the header is not complete; -1: it is none that is taken here. */
+static int read_token(const uint8_t *p, size_t len, struct token *ret)
 {
 	uint8_t type = p[0];
 
@@ -69,16 +111,16 @@ static int read_token(const uint8_t *p, size_t len, struct token *ret, struct er
 	case 0xc0: /* nil, false, true */
 	case 0xc2:
 	case 0xc3: return scalar(1, ret);
-	case 0xca: return scalar(5, ret); /* float 32, 64 */
-	case 0xcb: return scalar(9, ret);
+	case 0xca: return number(p, len, 5, ret); /* float 32, 64 */
+	case 0xcb: return number(p, len, 9, ret);
 	case 0xcc: /* uint and int 8, 16, 32, 64 */
 	case 0xd0: return scalar(2, ret);
 	case 0xcd:
 	case 0xd1: return scalar(3, ret);
 	case 0xce:
 	case 0xd2: return scalar(5, ret);
-	case 0xcf:
 	case 0xd3: return scalar(9, ret);
+	case 0xcf: return number(p, len, 9, ret);
 	case 0xd9: return counted(p, len, 1, TOKEN_TEXT, ret);
 	case 0xda: return counted(p, len, 2, TOKEN_TEXT, ret);
 	case 0xdb: return counted(p, len, 4, TOKEN_TEXT, ret);
@@ -86,9 +128,19 @@ static int read_token(const uint8_t *p, size_t len, struct token *ret, struct er
 	case 0xdd: return counted(p, len, 4, TOKEN_ARRAY, ret);
 	case 0xde: return counted(p, len, 2, TOKEN_MAP, ret);
 	case 0xdf: return counted(p, len, 4, TOKEN_MAP, ret);
+	default: return -1;
+	}
+}
+
+static int refuse_token(const uint8_t *p, struct err *err)
+{
+	switch (*p) {
+	case 0xcf:
+		return err_set(err, ERR_INVALID, "a number does not fit 64 bits with a sign");
+	case 0xca:
+	case 0xcb: return err_set(err, ERR_INVALID, "a number is not finite");
 	default:
-		return err_set(
-			err, ERR_INVALID, "MessagePack type 0x%02x is not accepted", type);
+		return err_set(err, ERR_INVALID, "MessagePack type 0x%02x is not accepted", *p);
 	}
 }
 
@@ -142,9 +194,11 @@ int mp_scan(struct mp_scan *s, const void *data, size_t len, size_t max_bytes, s
 		}
 		if (s->at >= len)
 			return 0;
-		r = read_token((const uint8_t *)data + s->at, len - s->at, &t, err);
-		if (r <= 0)
-			return r;
+		r = read_token((const uint8_t *)data + s->at, len - s->at, &t);
+		if (r == 0)
+			return 0;
+		if (r < 0)
+			return refuse_token((const uint8_t *)data + s->at, err);
 		if (take_element(s, t.kind, err) < 0)
 			return -1;
 		s->started = true;
@@ -159,108 +213,252 @@ int mp_scan(struct mp_scan *s, const void *data, size_t len, size_t max_bytes, s
 	return s->at <= len;
 }
 
-/* --- trees -------------------------------------------------------------------------------- */
+/* --- reading ------------------------------------------------------------------------------ */
 
-static json_t *tree_of(const msgpack_object *o, struct err *err);
+/* No number is longer. */
+#define TOKEN_MAX 9
 
-static json_t *bad(struct err *err, const char *what)
+static struct token token_at(const uint8_t *p)
 {
-	(void)err_set(err, ERR_INVALID, "%s", what);
-	return NULL;
+	struct token t = {0};
+	int r = read_token(p, TOKEN_MAX, &t);
+
+	assert(r == 1); /* the gates were passed */
+	(void)r;
+	return t;
 }
 
-static json_t *array_of(const msgpack_object_array *a, struct err *err)
+static int64_t number_of(const uint8_t *p)
 {
-	json_t *array = json_array();
-
-	for (uint32_t i = 0; i < a->size; i++) {
-		json_t *node = tree_of(&a->ptr[i], err);
-
-		if (!node) {
-			json_decref(array);
-			return NULL;
-		}
-		(void)json_array_append_new(array, node);
+	switch (*p) {
+	case 0xcc: return p[1];
+	case 0xcd: return (int64_t)big_endian(p + 1, 2);
+	case 0xce: return (int64_t)big_endian(p + 1, 4);
+	case 0xcf:
+	case 0xd3: return (int64_t)big_endian(p + 1, 8);
+	case 0xd0: return (int8_t)p[1];
+	case 0xd1: return (int16_t)big_endian(p + 1, 2);
+	case 0xd2: return (int32_t)big_endian(p + 1, 4);
+	default: return (int8_t)*p; /* the whole number is in the type byte */
 	}
-	return array;
 }
 
-static int put_pair(json_t *object, const msgpack_object_kv *kv, struct err *err)
+static struct mp_value scalar_of(const uint8_t *p)
 {
-	cleanup_free char *key = xmemdup0(kv->key.via.str.ptr, kv->key.via.str.size);
-	json_t *node;
+	switch (*p) {
+	case 0xc0: return (struct mp_value){.type = MP_NULL};
+	case 0xc2:
+	case 0xc3: return (struct mp_value){.type = MP_BOOL, .truth = *p == 0xc3};
+	case 0xca:
+	case 0xcb: return (struct mp_value){.type = MP_REAL, .real = real_of(p)};
+	default: return (struct mp_value){.type = MP_INT, .number = number_of(p)};
+	}
+}
 
-	if (strlen(key) != kv->key.via.str.size)
+struct mp_value mp_next(struct mp_cursor *c)
+{
+	const uint8_t *p = c->at;
+	struct token t = token_at(p);
+
+	c->at += t.head;
+	switch (t.kind) {
+	case TOKEN_TEXT:
+		c->at += t.count;
+		return (struct mp_value){.type = MP_TEXT,
+			.text = {.v = (const char *)p + t.head, .len = t.count}};
+	case TOKEN_ARRAY: return (struct mp_value){.type = MP_LIST, .count = t.count};
+	case TOKEN_MAP: return (struct mp_value){.type = MP_MAP, .count = t.count};
+	case TOKEN_SCALAR:
+	default: return scalar_of(p);
+	}
+}
+
+void mp_skip(struct mp_cursor *c)
+{
+	for (uint64_t left = 1; left > 0; left--) {
+		struct token t = token_at(c->at);
+
+		c->at += t.head;
+		if (t.kind == TOKEN_TEXT)
+			c->at += t.count;
+		else if (t.kind == TOKEN_ARRAY)
+			left += t.count;
+		else if (t.kind == TOKEN_MAP)
+			left += (uint64_t)t.count * 2;
+	}
+}
+
+bool mp_find(struct mp_cursor *c, const char *key)
+{
+	struct mp_value map = mp_next(c);
+	size_t len = strlen(key);
+
+	for (uint32_t i = 0; map.type == MP_MAP && i < map.count; i++) {
+		struct mp_value k = mp_next(c);
+
+		if (k.text.len == len && memcmp(k.text.v, key, len) == 0)
+			return true;
+		mp_skip(c);
+	}
+	return false;
+}
+
+/* --- the second gate ---------------------------------------------------------------------- */
+
+struct key {
+	const char *v;
+	size_t len;
+};
+
+static int compare_keys(const void *a, const void *b)
+{
+	const struct key *ka = a, *kb = b;
+	int order = memcmp(ka->v, kb->v, MIN(ka->len, kb->len));
+
+	return order ? order : (ka->len > kb->len) - (ka->len < kb->len);
+}
+
+static int check_text(struct key text, struct err *err)
+{
+	if (!utf8_valid(text.v, text.len))
+		return err_set(err, ERR_INVALID, "a text is not UTF-8");
+	return 0;
+}
+
+static int check_key(struct key key, struct err *err)
+{
+	if (memchr(key.v, '\0', key.len))
 		return err_set(err, ERR_INVALID, "a map's key contains a NUL byte");
-	if (json_object_get(object, key))
-		return err_set(err, ERR_INVALID, "a map has the key \"%.64s\" twice", key);
-	node = tree_of(&kv->val, err);
-	if (!node)
-		return -1;
-	if (json_object_set_new(object, key, node) < 0)
+	if (!utf8_valid(key.v, key.len))
 		return err_set(err, ERR_INVALID, "a map's key is not UTF-8");
 	return 0;
 }
 
-static json_t *object_of(const msgpack_object_map *m, struct err *err)
+/* Sorts them. */
+static int check_unique(struct key *keys, size_t n, struct err *err)
+{
+	qsort(keys, n, sizeof(*keys), compare_keys);
+	for (size_t i = 1; i < n; i++)
+		if (compare_keys(&keys[i - 1], &keys[i]) == 0)
+			return err_set(err, ERR_INVALID, "a map has the key \"%.*s\" twice",
+				(int)MIN(keys[i].len, 64u), keys[i].v);
+	return 0;
+}
+
+static int check_value(struct mp_cursor *c, struct err *err);
+
+static int check_list(struct mp_cursor *c, uint32_t n, struct err *err)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (check_value(c, err) < 0)
+			return -1;
+	return 0;
+}
+
+static int check_map(struct mp_cursor *c, uint32_t n, struct err *err)
+{
+	struct key few[16], *keys = n <= ARRAY_SIZE(few) ? few : xcalloc(n, sizeof(*keys));
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < n; i++) {
+		struct mp_value key = mp_next(c);
+
+		keys[i] = (struct key){key.text.v, key.text.len};
+		r = check_key(keys[i], err);
+		if (r == 0)
+			r = check_value(c, err);
+	}
+	if (r == 0)
+		r = check_unique(keys, n, err);
+	if (keys != few)
+		free(keys);
+	return r;
+}
+
+static int check_value(struct mp_cursor *c, struct err *err)
+{
+	struct mp_value v = mp_next(c);
+
+	if (v.type == MP_TEXT)
+		return check_text((struct key){v.text.v, v.text.len}, err);
+	if (v.type == MP_LIST)
+		return check_list(c, v.count, err);
+	if (v.type == MP_MAP)
+		return check_map(c, v.count, err);
+	return 0;
+}
+
+int mp_check(const void *data, size_t len, struct err *err)
+{
+	struct mp_cursor c = mp_cursor(data);
+
+	if (check_value(&c, err) < 0)
+		return -1;
+	assert(c.at == (const uint8_t *)data + len);
+	return 0;
+}
+
+/* --- trees -------------------------------------------------------------------------------- */
+
+static json_t *array_of(struct mp_cursor *c, uint32_t n)
+{
+	json_t *array = json_array();
+
+	for (uint32_t i = 0; i < n; i++)
+		(void)json_array_append_new(array, mp_tree(c));
+	return array;
+}
+
+static void put_member(json_t *object, struct mp_cursor *c)
+{
+	struct mp_value key = mp_next(c);
+	char few[64], *text = few;
+
+	if (key.text.len >= sizeof(few))
+		text = xmemdup0(key.text.v, key.text.len);
+	else
+		*(char *)mempcpy(few, key.text.v, key.text.len) = '\0';
+	(void)json_object_set_new_nocheck(object, text, mp_tree(c));
+	if (text != few)
+		free(text);
+}
+
+static json_t *object_of(struct mp_cursor *c, uint32_t n)
 {
 	json_t *object = json_object();
 
-	for (uint32_t i = 0; i < m->size; i++)
-		if (put_pair(object, &m->ptr[i], err) < 0) {
-			json_decref(object);
-			return NULL;
-		}
+	for (uint32_t i = 0; i < n; i++)
+		put_member(object, c);
 	return object;
 }
 
-static json_t *tree_of(const msgpack_object *o, struct err *err)
+json_t *mp_tree(struct mp_cursor *c)
 {
-	json_t *text;
+	struct mp_value v = mp_next(c);
 
-	switch (o->type) {
-	case MSGPACK_OBJECT_NIL: return json_null();
-	case MSGPACK_OBJECT_BOOLEAN: return json_boolean(o->via.boolean);
-	case MSGPACK_OBJECT_POSITIVE_INTEGER:
-		if (o->via.u64 > INT64_MAX)
-			return bad(err, "a number does not fit 64 bits with a sign");
-		return json_integer((json_int_t)o->via.u64);
-	case MSGPACK_OBJECT_NEGATIVE_INTEGER: return json_integer(o->via.i64);
-	case MSGPACK_OBJECT_FLOAT32:
-	case MSGPACK_OBJECT_FLOAT64:
-		text = json_real(o->via.f64);
-		return text ? text : bad(err, "a number is not finite");
-	case MSGPACK_OBJECT_STR:
-		/* msgpack-c has no pointer for an empty text */
-		text = o->via.str.size ? json_stringn(o->via.str.ptr, o->via.str.size)
-				       : json_string("");
-		return text ? text : bad(err, "a text is not UTF-8");
-	case MSGPACK_OBJECT_ARRAY: return array_of(&o->via.array, err);
-	case MSGPACK_OBJECT_MAP: return object_of(&o->via.map, err);
-	case MSGPACK_OBJECT_BIN:
-	case MSGPACK_OBJECT_EXT:
-	default: return bad(err, "binary and extension types are not accepted");
+	switch (v.type) {
+	case MP_BOOL: return json_boolean(v.truth);
+	case MP_INT: return json_integer(v.number);
+	case MP_REAL: return json_real(v.real);
+	case MP_TEXT: return json_stringn_nocheck(v.text.v, v.text.len);
+	case MP_LIST: return array_of(c, v.count);
+	case MP_MAP: return object_of(c, v.count);
+	case MP_NULL:
+	default: return json_null();
 	}
 }
 
 int mp_decode(const void *data, size_t len, json_t **ret, struct err *err)
 {
-	msgpack_unpacked unpacked;
-	size_t used = 0;
-	json_t *tree = NULL;
+	struct mp_cursor c = mp_cursor(data);
 
-	msgpack_unpacked_init(&unpacked);
-	if (msgpack_unpack_next(&unpacked, data, len, &used) != MSGPACK_UNPACK_SUCCESS ||
-		used != len)
-		(void)err_set(err, ERR_INVALID, "a message cannot be unpacked");
-	else
-		tree = tree_of(&unpacked.data, err);
-	msgpack_unpacked_destroy(&unpacked);
-	if (!tree)
+	if (mp_check(data, len, err) < 0)
 		return -1;
-	*ret = tree;
+	*ret = mp_tree(&c);
 	return 0;
 }
+
+/* --- writing ------------------------------------------------------------------------------ */
 
 static int buf_writer(void *data, const char *bytes, size_t len)
 {
@@ -268,47 +466,101 @@ static int buf_writer(void *data, const char *bytes, size_t len)
 	return 0;
 }
 
-static void pack_text(msgpack_packer *pk, const char *text, size_t len)
+static msgpack_packer packer(struct buf *out)
 {
-	(void)msgpack_pack_str(pk, len);
-	(void)msgpack_pack_str_body(pk, text, len);
+	return (msgpack_packer){.data = out, .callback = buf_writer};
 }
 
-static void pack(msgpack_packer *pk, const json_t *node)
+void mp_put_null(struct buf *out)
 {
-	const char *key;
-	json_t *value;
+	msgpack_packer pk = packer(out);
+
+	(void)msgpack_pack_nil(&pk);
+}
+
+void mp_put_bool(struct buf *out, bool v)
+{
+	msgpack_packer pk = packer(out);
+
+	(void)(v ? msgpack_pack_true(&pk) : msgpack_pack_false(&pk));
+}
+
+void mp_put_int(struct buf *out, int64_t v)
+{
+	msgpack_packer pk = packer(out);
+
+	(void)msgpack_pack_int64(&pk, v);
+}
+
+static void put_real(struct buf *out, double v)
+{
+	msgpack_packer pk = packer(out);
+
+	(void)msgpack_pack_double(&pk, v);
+}
+
+static void put_text(struct buf *out, const char *text, size_t len)
+{
+	msgpack_packer pk = packer(out);
+
+	(void)msgpack_pack_str(&pk, len);
+	(void)msgpack_pack_str_body(&pk, text, len);
+}
+
+void mp_put_text(struct buf *out, const char *text)
+{
+	put_text(out, text, strlen(text));
+}
+
+void mp_put_list(struct buf *out, size_t elements)
+{
+	msgpack_packer pk = packer(out);
+
+	(void)msgpack_pack_array(&pk, elements);
+}
+
+void mp_put_map(struct buf *out, size_t pairs)
+{
+	msgpack_packer pk = packer(out);
+
+	(void)msgpack_pack_map(&pk, pairs);
+}
+
+static void put_array(const json_t *array, struct buf *out)
+{
+	const json_t *value;
 	size_t i;
 
-	switch (json_typeof(node)) {
-	case JSON_OBJECT:
-		(void)msgpack_pack_map(pk, json_object_size(node));
-		json_object_foreach ((json_t *)(uintptr_t)node, key, value) {
-			pack_text(pk, key, strlen(key));
-			pack(pk, value);
-		}
-		break;
-	case JSON_ARRAY:
-		(void)msgpack_pack_array(pk, json_array_size(node));
-		json_array_foreach (node, i, value)
-			pack(pk, value);
-		break;
-	case JSON_STRING:
-		pack_text(pk, json_string_value(node), json_string_length(node));
-		break;
-	case JSON_INTEGER: (void)msgpack_pack_int64(pk, json_integer_value(node)); break;
-	case JSON_REAL: (void)msgpack_pack_double(pk, json_real_value(node)); break;
-	case JSON_TRUE: (void)msgpack_pack_true(pk); break;
-	case JSON_FALSE: (void)msgpack_pack_false(pk); break;
-	case JSON_NULL:
-	default: (void)msgpack_pack_nil(pk); break;
+	mp_put_list(out, json_array_size(array));
+	json_array_foreach (array, i, value)
+		mp_encode(value, out);
+}
+
+static void put_object(const json_t *object, struct buf *out)
+{
+	json_t *value;
+	const char *key;
+
+	mp_put_map(out, json_object_size(object));
+	json_object_foreach ((json_t *)(uintptr_t)object, key, value) {
+		mp_put_text(out, key);
+		mp_encode(value, out);
 	}
 }
 
 void mp_encode(const json_t *tree, struct buf *out)
 {
-	msgpack_packer pk;
-
-	msgpack_packer_init(&pk, out, buf_writer);
-	pack(&pk, tree);
+	switch (json_typeof(tree)) {
+	case JSON_OBJECT: put_object(tree, out); break;
+	case JSON_ARRAY: put_array(tree, out); break;
+	case JSON_STRING:
+		put_text(out, json_string_value(tree), json_string_length(tree));
+		break;
+	case JSON_INTEGER: mp_put_int(out, json_integer_value(tree)); break;
+	case JSON_REAL: put_real(out, json_real_value(tree)); break;
+	case JSON_TRUE: mp_put_bool(out, true); break;
+	case JSON_FALSE: mp_put_bool(out, false); break;
+	case JSON_NULL:
+	default: mp_put_null(out); break;
+	}
 }

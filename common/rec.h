@@ -5,8 +5,8 @@
  * Records: one table of fields for each struct that crosses a process or a file.
  *
  * A record's table says of each field its name outside, its C type, its bounds, whether it is
- * required, and what it means. From that one table come decoding and encoding (the generic tree
- * is Jansson's json_t, whatever the syntax outside was: MessagePack, JSON or YAML), validation,
+ * required, and what it means. From that one table come decoding and encoding (from and to
+ * MessagePack, and Jansson's json_t, whether the syntax outside was JSON or YAML), validation,
  * copying, freeing and the documentation. No field's name is written anywhere else.
  *
  * Unset and zero are different things: strings are NULL when unset, numbers and booleans carry
@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "common/err.h"
+#include "common/packed.h"
 #include "common/util.h"
 
 struct rec_int {
@@ -57,6 +58,7 @@ enum rec_type {
 	REC_TYPE_STRMAP,
 	REC_TYPE_TREE,   /* json_t * of any kind, kept as it came */
 	REC_TYPE_OBJECT, /* json_t * that must be an object */
+	REC_TYPE_PACKED, /* struct packed *, an object outside */
 	REC_TYPE_SUB,    /* pointer to a record */
 	REC_TYPE_LIST,   /* REC_LIST of records */
 };
@@ -84,8 +86,13 @@ struct rec_field {
 	const char *doc;
 };
 
-#define REC_MAX_TEXT  4096  /* bytes of a text whose field names no bound of its own */
-#define REC_MAX_ITEMS 65536 /* elements likewise; what a 16 MiB message can hold is less */
+#define REC_MAX_TEXT         4096 /* bytes of a text whose field names no bound of its own */
+#define REC_MAX_ITEMS        65536 /* elements likewise; what a 16 MiB message can hold is less */
+/* Bytes of an object that is kept packed. 32 attributes with the longest names and values are
+ * 8 KiB, and a claim's status has room for a state of 10 KiB. */
+#define REC_MAX_PACKED       65536
+/* Its levels. It is sent inside other records, and all of a message may have 16. */
+#define REC_MAX_PACKED_DEPTH 8
 
 struct rec_desc {
 	const char *name;
@@ -138,6 +145,11 @@ struct rec_desc {
 		.name = name_, .type = REC_TYPE_OBJECT, .flags = flags_,                       \
 		.offset = REC_MEMBER_(s, m, json_t *), .doc = doc_                             \
 	}
+#define REC_PACKED(s, m, name_, flags_, doc_)                                                  \
+	{                                                                                      \
+		.name = name_, .type = REC_TYPE_PACKED, .flags = flags_,                       \
+		.offset = REC_MEMBER_(s, m, struct packed *), .doc = doc_                      \
+	}
 #define REC_SUB(s, m, name_, flags_, T, sub_, doc_)                                            \
 	{                                                                                      \
 		.name = name_, .type = REC_TYPE_SUB, .flags = flags_,                          \
@@ -179,8 +191,21 @@ int rec_decode(const struct rec_desc *desc, const json_t *tree, enum rec_mode mo
 	const char *root, const struct rec_source *source, void *rec, struct err *err);
 /* A new tree, the caller's. */
 json_t *rec_encode(const struct rec_desc *desc, const void *rec);
+
+struct mp_cursor;
+/* The same from and to MessagePack. from is at bytes that mp_check() passed, and behind them
+ * afterwards; unknown fields are ignored. */
+int rec_unpack(const struct rec_desc *desc, struct mp_cursor *from, void *rec, struct err *err);
+/* Appends to it. */
+void rec_pack(const struct rec_desc *desc, const void *rec, struct buf *to);
 /* Deep copy; *to is overwritten, not freed. */
 void rec_copy(const struct rec_desc *desc, void *to, const void *from);
 /* Frees what the fields own and zeroes the struct, so that it may be called again. */
 void rec_fini(const struct rec_desc *desc, void *rec);
+/* A copy in one block of memory, for what is kept for long: free() frees it, and it must not be
+ * changed. The record has no trees in it. text, if not NULL, is put beside it; *ret_text is
+ * where. */
+void *rec_freeze(
+	const struct rec_desc *desc, const void *rec, const char *text, const char **ret_text);
+/* An always shown text that is unset equals an empty one. */
 bool rec_equal(const struct rec_desc *desc, const void *a, const void *b);

@@ -3,7 +3,8 @@
  * One connection: bytes and descriptors to messages, messages to handlers and callers.
  *
  * Reading. Bytes gather in one buffer and a scanner (mp.h) keeps its place in the message that
- * is under way. Descriptors gather in a queue beside it: the kernel hands them over no later
+ * is under way. A message that is complete is read into what it says, its record included, and
+ * its bytes are gone before anybody acts on it. Descriptors gather in a queue beside it: the kernel hands them over no later
  * than the first byte that was sent with them, and may hand over earlier bytes with them, so
  * they cannot be tied to a read. Each message's method says how many it takes from the queue;
  * when the last complete message has taken its own and no byte is left over, the queue must be
@@ -24,6 +25,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <string.h>
 #include <sys/socket.h>
 /* ids are our own and count up: they spread by themselves */
@@ -35,11 +37,15 @@
 #include "common/rpc_internal.h"
 #include "common/util.h"
 
-#define READ_BYTES     65536
-#define MAX_QUEUED_FDS 16                    /* a burst of requests with two each */
-#define MAX_QUEUED_OUT (2 * RPC_MAX_MESSAGE) /* bytes that a peer has not read yet */
-#define DEADLINE_KEY   "deadlineMs"
-#define MAX_MSGID      UINT32_MAX /* MessagePack-RPC: a 32-bit number */
+/* At a time: as much again as there is of a message already. */
+#define READ_BYTES_MIN  ((size_t)16 << 10)
+#define READ_BYTES_MAX  ((size_t)256 << 10) /* about what the kernel keeps for a socket */
+#define METHOD_NAME_MAX 65                  /* of which as much is repeated to its sender */
+#define LONG_MESSAGE    ((size_t)128 << 10)
+#define MAX_QUEUED_FDS  16                    /* a burst of requests with two each */
+#define MAX_QUEUED_OUT  (2 * RPC_MAX_MESSAGE) /* bytes that a peer has not read yet */
+#define DEADLINE_KEY    "deadlineMs"
+#define MAX_MSGID       UINT32_MAX /* MessagePack-RPC: a 32-bit number */
 
 enum message_type { MESSAGE_REQUEST = 0, MESSAGE_RESPONSE = 1, MESSAGE_NOTIFICATION = 2 };
 
@@ -190,11 +196,21 @@ __attribute__((format(printf, 2, 3))) static void protocol_error(
 	rpc_conn_close(conn, reason);
 }
 
+/* Long messages are seldom, and what they took is in the middle of much else. */
+static void give_back(size_t message_len)
+{
+	if (message_len >= LONG_MESSAGE)
+		(void)malloc_trim(0);
+}
+
 static void out_free(struct out_message *m)
 {
+	const size_t len = m->bytes.len;
+
 	close_fds(m->fds, m->n_fds);
 	buf_fini(&m->bytes);
 	free(m);
+	give_back(len);
 }
 
 static void pending_freed(uv_handle_t *handle)
@@ -342,28 +358,36 @@ static void flush_out(struct rpc_conn *conn)
 	watch(conn);
 }
 
-/* Takes message. */
-static void send_tree(struct rpc_conn *conn, json_t *message, const int *fds, size_t n_fds)
+static struct out_message *out_new(void)
 {
-	struct out_message *m;
+	return xcalloc(1, sizeof(struct out_message));
+}
 
-	if (conn->broken) {
-		json_decref(message);
-		return;
-	}
-	m = xcalloc(1, sizeof(*m));
-	mp_encode(message, &m->bytes);
-	json_decref(message);
-	for (size_t i = 0; i < n_fds; i++) {
+static int out_add_fds(struct out_message *m, const int *fds, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
 		int fd = fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
 
-		if (fd < 0) {
-			out_free(m);
-			protocol_error(conn, "cannot duplicate a descriptor for it: %s",
-				strerror(errno));
-			return;
-		}
+		if (fd < 0)
+			return -1;
 		m->fds[m->n_fds++] = fd;
+	}
+	return 0;
+}
+
+/* Takes m. */
+static void send_message(
+	struct rpc_conn *conn, struct out_message *m, const int *fds, size_t n_fds)
+{
+	if (conn->broken) {
+		out_free(m);
+		return;
+	}
+	if (out_add_fds(m, fds, n_fds) < 0) {
+		out_free(m);
+		protocol_error(
+			conn, "cannot duplicate a descriptor for it: %s", strerror(errno));
+		return;
 	}
 	conn->out_bytes += m->bytes.len;
 	if (conn->out_bytes > MAX_QUEUED_OUT) {
@@ -407,17 +431,17 @@ static uint32_t new_id(struct rpc_conn *conn)
 	return conn->last_id;
 }
 
-static json_t *params_of(const struct rec_desc *desc, const void *rec)
+/* What a request and a notification end with. deadline_ms 0: none is said. */
+static void put_params(
+	struct buf *out, const struct rec_desc *desc, const void *rec, uint64_t deadline_ms)
 {
-	return json_pack("[o]", rec_encode(desc, rec));
-}
-
-static json_t *call_params(const struct rec_desc *desc, const void *rec, uint64_t wait_ms)
-{
-	uint64_t deadline_ms = now_ms() + wait_ms;
-
-	return json_pack(
-		"[o{sI}]", rec_encode(desc, rec), DEADLINE_KEY, (json_int_t)deadline_ms);
+	mp_put_list(out, deadline_ms ? 2 : 1);
+	rec_pack(desc, rec, out);
+	if (!deadline_ms)
+		return;
+	mp_put_map(out, 1);
+	mp_put_text(out, DEADLINE_KEY);
+	mp_put_int(out, (int64_t)deadline_ms);
 }
 
 struct rpc_pending *rpc_start(uv_loop_t *loop, struct rpc_conn *conn, enum api_method method,
@@ -425,6 +449,7 @@ struct rpc_pending *rpc_start(uv_loop_t *loop, struct rpc_conn *conn, enum api_m
 {
 	const struct api_method_info *info = api_method_info(method);
 	struct rpc_pending *p = xcalloc(1, sizeof(*p));
+	struct out_message *m;
 
 	*p = (struct rpc_pending){.method = method, .cb = cb, .ctx = ctx};
 	(void)uv_timer_init(loop, &p->timer);
@@ -439,10 +464,13 @@ struct rpc_pending *rpc_start(uv_loop_t *loop, struct rpc_conn *conn, enum api_m
 	if (!deadline_ms)
 		deadline_ms = info->deadline_ms;
 	(void)uv_timer_start(&p->timer, on_pending_timer, deadline_ms, 0);
-	send_tree(conn,
-		json_pack("[iIso]", MESSAGE_REQUEST, (json_int_t)p->id, info->name,
-			call_params(info->request, request, deadline_ms)),
-		fds, info->request_fds);
+	m = out_new();
+	mp_put_list(&m->bytes, 4);
+	mp_put_int(&m->bytes, MESSAGE_REQUEST);
+	mp_put_int(&m->bytes, p->id);
+	mp_put_text(&m->bytes, info->name);
+	put_params(&m->bytes, info->request, request, now_ms() + deadline_ms);
+	send_message(conn, m, fds, info->request_fds);
 	return p;
 }
 
@@ -458,12 +486,16 @@ void rpc_notify(struct rpc_conn *conn, enum api_method method, const void *param
 {
 	const struct api_method_info *info = api_method_info(method);
 
+	struct out_message *m;
+
 	if (!conn)
 		return;
-	send_tree(conn,
-		json_pack("[iso]", MESSAGE_NOTIFICATION, info->name,
-			params_of(info->request, params)),
-		NULL, 0);
+	m = out_new();
+	mp_put_list(&m->bytes, 3);
+	mp_put_int(&m->bytes, MESSAGE_NOTIFICATION);
+	mp_put_text(&m->bytes, info->name);
+	put_params(&m->bytes, info->request, params, 0);
+	send_message(conn, m, NULL, 0);
 }
 
 /* --- answering ---------------------------------------------------------------------------- */
@@ -485,28 +517,45 @@ static void call_free(struct rpc_call *call)
 	free(call);
 }
 
+/* A response up to where its error and its result come. */
+static struct out_message *response_new(uint32_t id)
+{
+	struct out_message *m = out_new();
+
+	mp_put_list(&m->bytes, 4);
+	mp_put_int(&m->bytes, MESSAGE_RESPONSE);
+	mp_put_int(&m->bytes, id);
+	return m;
+}
+
 void rpc_reply(struct rpc_call *call, const void *result, const int *fds)
 {
 	const struct api_method_info *info = api_method_info(call->method);
 
-	if (call->conn)
-		send_tree(call->conn,
-			json_pack("[iIno]", MESSAGE_RESPONSE, (json_int_t)call->id,
-				rec_encode(info->result, result)),
-			fds, info->result_fds);
+	if (call->conn) {
+		struct out_message *m = response_new(call->id);
+
+		mp_put_null(&m->bytes);
+		rec_pack(info->result, result, &m->bytes);
+		send_message(call->conn, m, fds, info->result_fds);
+	}
 	call_free(call);
 }
 
 static void send_error(struct rpc_conn *conn, uint32_t id, const struct err *err)
 {
+	struct out_message *m = response_new(id);
 	char message[ERR_MESSAGE_MAX];
 
 	(void)snprintf(message, sizeof(message), "%s", err->message);
 	str_sanitize(message);
-	send_tree(conn,
-		json_pack("[iI{ssss}n]", MESSAGE_RESPONSE, (json_int_t)id, "code",
-			err_kind_info(err->kind)->name, "message", message),
-		NULL, 0);
+	mp_put_map(&m->bytes, 2);
+	mp_put_text(&m->bytes, "code");
+	mp_put_text(&m->bytes, err_kind_info(err->kind)->name);
+	mp_put_text(&m->bytes, "message");
+	mp_put_text(&m->bytes, message);
+	mp_put_null(&m->bytes);
+	send_message(conn, m, NULL, 0);
 }
 
 void rpc_reply_err(struct rpc_call *call, const struct err *err)
@@ -522,6 +571,175 @@ void rpc_call_drop(struct rpc_call *call)
 }
 
 /* --- what the peer says ------------------------------------------------------------------- */
+
+/* One message, read. */
+struct incoming {
+	enum message_type type;
+	uint32_t id;
+	char name[METHOD_NAME_MAX];        /* of a request or notification */
+	const struct rpc_service *service; /* NULL: there is no such method here */
+	struct rpc_pending *pending;       /* of a response; NULL: nobody asked */
+	uint64_t deadline_ms;
+	size_t len;
+	bool is_error; /* a response, and err is what its sender says */
+	void *rec;     /* NULL: err says why */
+	struct err err;
+};
+
+static int not_rpc(struct rpc_conn *conn)
+{
+	protocol_error(conn, "a message is not MessagePack-RPC");
+	return -1;
+}
+
+static const struct rpc_service *find_service(
+	const struct rpc_conn *conn, const struct mp_value *name)
+{
+	enum api_method method = api_method_parse(name->text.v, name->text.len);
+
+	for (size_t i = 0; i < conn->def->n_services; i++)
+		if (conn->def->services[i].method == method)
+			return &conn->def->services[i];
+	return NULL;
+}
+
+static void *read_record(const struct rec_desc *desc, struct mp_cursor *c, struct err *err)
+{
+	void *rec = record_new(desc);
+
+	if (rec_unpack(desc, c, rec, err) == 0)
+		return rec;
+	free(rec);
+	return NULL;
+}
+
+/* Until when the caller waits: what it says, and never longer than the method's own time. about
+ * is at what the params say of the call. */
+static uint64_t read_deadline(enum api_method method, struct mp_cursor about)
+{
+	uint64_t own = now_ms() + api_method_info(method)->deadline_ms;
+	struct mp_value said;
+
+	if (!mp_find(&about, DEADLINE_KEY))
+		return own;
+	said = mp_next(&about);
+	if (said.type != MP_INT || said.number < 0)
+		return own;
+	return MIN(own, (uint64_t)said.number);
+}
+
+/* Name and params: a map, which may be left out, and perhaps one about the call. */
+static int read_call(struct rpc_conn *conn, struct mp_cursor *c, struct incoming *in)
+{
+	static const uint8_t none[] = {0x80}; /* an empty map */
+	struct mp_value name = mp_next(c), params = mp_next(c);
+	struct mp_cursor about = mp_cursor(none), map = about;
+
+	if (name.type != MP_TEXT || params.type != MP_LIST)
+		return not_rpc(conn);
+	(void)snprintf(in->name, sizeof(in->name), "%.*s",
+		(int)MIN(name.text.len, sizeof(in->name)), name.text.v);
+	in->service = find_service(conn, &name);
+	if (!in->service)
+		return 0;
+	if (params.count > 2) {
+		(void)err_set(&in->err, ERR_INVALID,
+			"params must be an array of one map, and perhaps one about the call");
+		return 0;
+	}
+	if (params.count > 0) {
+		map = *c;
+		mp_skip(c);
+	}
+	if (params.count > 1)
+		about = *c;
+	in->deadline_ms = read_deadline(in->service->method, about);
+	in->rec = read_record(api_method_info(in->service->method)->request, &map, &in->err);
+	return 0;
+}
+
+static char *text_of(const struct mp_value *v)
+{
+	return v->type == MP_TEXT ? xmemdup0(v->text.v, v->text.len) : NULL;
+}
+
+static char *text_at(struct mp_cursor map, const char *key)
+{
+	struct mp_value v;
+
+	if (!mp_find(&map, key))
+		return NULL;
+	v = mp_next(&map);
+	return text_of(&v);
+}
+
+/* Ours are {code, message}; MessagePack-RPC has them of any kind, and texts are common. */
+static void read_error(struct mp_cursor error, struct err *err)
+{
+	cleanup_free char *code = text_at(error, "code"), *message = text_at(error, "message");
+	struct mp_value v = mp_next(&error);
+
+	if (!message)
+		message = text_of(&v);
+	(void)err_set(err, code ? err_kind_parse(code) : ERR_INTERNAL, "%s",
+		message ? message : "it failed without saying why");
+}
+
+/* Error and result. */
+static void read_response(struct rpc_conn *conn, struct mp_cursor *c, struct incoming *in)
+{
+	const struct api_method_info *info;
+	const struct mp_cursor error = *c;
+
+	HASH_FIND(hh, conn->pending, &in->id, sizeof(in->id), in->pending);
+	if (!in->pending)
+		return;
+	info = api_method_info(in->pending->method);
+	in->is_error = mp_next(c).type != MP_NULL;
+	if (in->is_error) {
+		read_error(error, &in->err);
+		return;
+	}
+	in->rec = read_record(info->result, c, &in->err);
+	if (in->rec)
+		return;
+	(void)err_wrap(&in->err, "answer of %s to %s", conn->name, info->name);
+	in->err.kind = ERR_INTERNAL;
+}
+
+static int read_id(struct rpc_conn *conn, struct mp_cursor *c, uint32_t *ret)
+{
+	struct mp_value id = mp_next(c);
+
+	if (id.type != MP_INT || id.number < 0 || id.number > (int64_t)MAX_MSGID)
+		return not_rpc(conn);
+	*ret = (uint32_t)id.number;
+	return 0;
+}
+
+/* A whole message that passed the gates. */
+static int read_message(struct rpc_conn *conn, struct mp_cursor c, struct incoming *in)
+{
+	struct mp_value list = mp_next(&c), type;
+
+	if (list.type != MP_LIST || list.count == 0)
+		return not_rpc(conn);
+	type = mp_next(&c);
+	if (type.type != MP_INT || type.number < 0 || type.number > MESSAGE_NOTIFICATION ||
+		list.count != (type.number == MESSAGE_NOTIFICATION ? 3 : 4))
+		return not_rpc(conn);
+	in->type = (enum message_type)type.number;
+	if (in->type == MESSAGE_NOTIFICATION)
+		return read_call(conn, &c, in);
+	if (read_id(conn, &c, &in->id) < 0)
+		return -1;
+	if (in->type == MESSAGE_REQUEST)
+		return read_call(conn, &c, in);
+	read_response(conn, &c, in);
+	return 0;
+}
+
+/* --- what comes of it --------------------------------------------------------------------- */
 
 /* Takes n descriptors off the queue; the rest of fds is -1. */
 static int take_fds(struct rpc_conn *conn, size_t n, int fds[static RPC_MAX_FDS])
@@ -539,61 +757,17 @@ static int take_fds(struct rpc_conn *conn, size_t n, int fds[static RPC_MAX_FDS]
 	return 0;
 }
 
-static const struct rpc_service *find_service(const struct rpc_conn *conn, const json_t *name)
-{
-	enum api_method method =
-		api_method_parse(json_string_value(name), json_string_length(name));
-
-	for (size_t i = 0; i < conn->def->n_services; i++)
-		if (conn->def->services[i].method == method)
-			return &conn->def->services[i];
-	return NULL;
-}
-
-static int decode_params(
-	const struct rec_desc *desc, const json_t *params, void **ret, struct err *err)
-{
-	const json_t *map = json_array_get(params, 0);
-	json_t *none = json_object();
-	void *rec = record_new(desc);
-	int r;
-
-	if (json_array_size(params) > 2)
-		r = err_set(err, ERR_INVALID,
-			"params must be an array of one map, and perhaps one about the call");
-	else
-		r = rec_decode(desc, map ? map : none, REC_LENIENT, "", NULL, rec, err);
-	json_decref(none);
-	if (r < 0) {
-		free(rec);
-		return -1;
-	}
-	*ret = rec;
-	return 0;
-}
-
-/* Until when the caller waits: what it says, and never longer than the method's own time. */
-static uint64_t deadline_of(enum api_method method, const json_t *params)
-{
-	const json_t *said = json_object_get(json_array_get(params, 1), DEADLINE_KEY);
-	uint64_t own = now_ms() + api_method_info(method)->deadline_ms;
-
-	if (!json_is_integer(said) || json_integer_value(said) < 0)
-		return own;
-	return MIN(own, (uint64_t)json_integer_value(said));
-}
-
-static struct rpc_call *call_new(struct rpc_conn *conn, uint32_t id, enum api_method method,
-	const json_t *params, void *request)
+/* Takes the record. */
+static struct rpc_call *call_new(struct rpc_conn *conn, struct incoming *in)
 {
 	struct rpc_call *call = xcalloc(1, sizeof(*call));
 
 	*call = (struct rpc_call){.conn = conn,
 		.next = conn->calls,
-		.id = id,
-		.method = method,
-		.deadline_ms = deadline_of(method, params),
-		.request = request};
+		.id = in->id,
+		.method = in->service->method,
+		.deadline_ms = in->deadline_ms,
+		.request = take_ptr(in->rec)};
 	if (conn->calls)
 		conn->calls->prev = call;
 	conn->calls = call;
@@ -601,159 +775,147 @@ static struct rpc_call *call_new(struct rpc_conn *conn, uint32_t id, enum api_me
 	return call;
 }
 
-static void on_request(
-	struct rpc_conn *conn, uint32_t id, const json_t *name, const json_t *params)
+static void serve(struct rpc_conn *conn, struct incoming *in, int *fds)
 {
-	const struct rpc_service *service = find_service(conn, name);
+	struct rpc_call *call = call_new(conn, in);
+
+	in->service->handle(conn->ctx, call, call->request, fds);
+}
+
+static void on_request(struct rpc_conn *conn, struct incoming *in)
+{
 	const struct api_method_info *info;
 	int fds[RPC_MAX_FDS];
-	struct err err;
-	void *request;
 
-	if (!service) {
-		(void)err_set(&err, ERR_NOT_FOUND, "there is no method %.64s on this socket",
-			json_string_value(name));
-		send_error(conn, id, &err);
+	if (!in->service) {
+		(void)err_set(&in->err, ERR_NOT_FOUND,
+			"there is no method %.64s on this socket", in->name);
+		send_error(conn, in->id, &in->err);
 		return;
 	}
-	info = api_method_info(service->method);
+	info = api_method_info(in->service->method);
 	if (take_fds(conn, info->request_fds, fds) < 0)
 		return;
 	if (conn->n_calls >= RPC_MAX_CALLS) {
-		(void)err_set(&err, ERR_BUSY, "%d calls are not answered yet", RPC_MAX_CALLS);
-		send_error(conn, id, &err);
-	} else if (decode_params(info->request, params, &request, &err) < 0) {
-		(void)err_wrap(&err, "%s", info->name);
-		send_error(conn, id, &err);
+		(void)err_set(
+			&in->err, ERR_BUSY, "%d calls are not answered yet", RPC_MAX_CALLS);
+		send_error(conn, in->id, &in->err);
+	} else if (!in->rec) {
+		(void)err_wrap(&in->err, "%s", info->name);
+		send_error(conn, in->id, &in->err);
 	} else {
-		service->handle(conn->ctx, call_new(conn, id, service->method, params, request),
-			request, fds);
+		serve(conn, in, fds);
 	}
 	close_fds(fds, RPC_MAX_FDS);
 }
 
-static void on_notification(struct rpc_conn *conn, const json_t *name, const json_t *params)
+static void on_notification(struct rpc_conn *conn, struct incoming *in)
 {
-	const struct rpc_service *service = find_service(conn, name);
 	int fds[RPC_MAX_FDS] = {-1, -1, -1, -1};
 	struct rpc_call *call;
-	struct err err;
-	void *request;
 
-	if (!service) {
-		LOG(DEBUG, FIELDS(F("peer", conn->name), F("method", json_string_value(name))),
+	if (!in->service) {
+		LOG(DEBUG, FIELDS(F("peer", conn->name), F("method", in->name)),
 			"ignoring an unknown notification");
 		return;
 	}
-	if (decode_params(api_method_info(service->method)->request, params, &request, &err) <
-		0) {
-		protocol_error(
-			conn, "%s: %s", api_method_info(service->method)->name, err.message);
+	if (!in->rec) {
+		protocol_error(conn, "%s: %s", api_method_info(in->service->method)->name,
+			in->err.message);
 		return;
 	}
-	call = call_new(conn, 0, service->method, params, request);
-	service->handle(conn->ctx, call, request, fds);
+	call = call_new(conn, in);
+	in->service->handle(conn->ctx, call, call->request, fds);
 	call_free(call);
 }
 
-static void error_of(const json_t *error, struct err *err)
-{
-	const char *code = json_string_value(json_object_get(error, "code"));
-	const char *message = json_string_value(json_object_get(error, "message"));
-
-	if (json_is_string(error))
-		message = json_string_value(error);
-	(void)err_set(err, code ? err_kind_parse(code) : ERR_INTERNAL, "%s",
-		message ? message : "it failed without saying why");
-}
-
-static void on_response(
-	struct rpc_conn *conn, uint32_t id, const json_t *error, const json_t *result)
+static void on_response(struct rpc_conn *conn, struct incoming *in)
 {
 	const struct api_method_info *info;
-	struct rpc_pending *p;
+	struct rpc_pending *p = in->pending;
 	int fds[RPC_MAX_FDS];
-	struct err err;
-	void *rec;
 
-	HASH_FIND(hh, conn->pending, &id, sizeof(id), p);
 	if (!p) {
 		protocol_error(conn, "it answers a call that was never made");
 		return;
 	}
 	info = api_method_info(p->method);
-	if (take_fds(conn, json_is_null(error) ? info->result_fds : 0, fds) < 0)
+	if (take_fds(conn, in->is_error ? 0 : info->result_fds, fds) < 0)
 		return;
 	/* out of the table first: the callback may end the connection, and that fails all in
 	 * it */
 	HASH_DEL(conn->pending, p);
 	p->conn = NULL;
-	rec = record_new(info->result);
-	if (!json_is_null(error)) {
-		error_of(error, &err);
-		pending_fail(p, &err);
-	} else if (rec_decode(info->result, result, REC_LENIENT, "", NULL, rec, &err) < 0) {
-		(void)err_wrap(&err, "answer of %s to %s", conn->name, info->name);
-		err.kind = ERR_INTERNAL;
-		pending_fail(p, &err);
+	if (!in->rec) {
+		pending_fail(p, &in->err);
 	} else if (p->cb) {
 		rpc_done_cb *cb = p->cb;
 
 		p->cb = NULL;
-		cb(p->ctx, NULL, rec, fds);
+		cb(p->ctx, NULL, in->rec, fds);
 	}
-	record_free(info->result, rec);
 	close_fds(fds, RPC_MAX_FDS);
 	pending_free(p);
 }
 
-static bool is_id(const json_t *id)
+static const struct rec_desc *incoming_desc(const struct incoming *in)
 {
-	return json_is_integer(id) && json_integer_value(id) >= 0 &&
-	       json_integer_value(id) <= (json_int_t)MAX_MSGID;
+	if (in->type == MESSAGE_RESPONSE)
+		return api_method_info(in->pending->method)->result;
+	return api_method_info(in->service->method)->request;
 }
 
-static void on_message(struct rpc_conn *conn, const json_t *m)
+static void act(struct rpc_conn *conn, struct incoming *in)
 {
-	const json_t *type = json_array_get(m, 0), *second = json_array_get(m, 1);
-	const json_t *third = json_array_get(m, 2), *fourth = json_array_get(m, 3);
-	size_t n = json_array_size(m);
+	/* a response's pending call is gone afterwards */
+	const struct rec_desc *desc = in->rec ? incoming_desc(in) : NULL;
 
-	if (!json_is_integer(type))
-		protocol_error(conn, "a message is not MessagePack-RPC");
-	else if (json_integer_value(type) == MESSAGE_REQUEST && n == 4 && is_id(second) &&
-		 json_is_string(third) && json_is_array(fourth))
-		on_request(conn, (uint32_t)json_integer_value(second), third, fourth);
-	else if (json_integer_value(type) == MESSAGE_RESPONSE && n == 4 && is_id(second))
-		on_response(conn, (uint32_t)json_integer_value(second), third, fourth);
-	else if (json_integer_value(type) == MESSAGE_NOTIFICATION && n == 3 &&
-		 json_is_string(second) && json_is_array(third))
-		on_notification(conn, second, third);
-	else
-		protocol_error(conn, "a message is not MessagePack-RPC");
+	switch (in->type) {
+	case MESSAGE_REQUEST: on_request(conn, in); break;
+	case MESSAGE_RESPONSE: on_response(conn, in); break;
+	case MESSAGE_NOTIFICATION: on_notification(conn, in); break;
+	}
+	record_free(desc, in->rec);
 }
 
-/* Takes whole messages off the buffer. */
-static void parse_in(struct rpc_conn *conn)
+/* An idle connection holds no buffer. */
+static void drop_empty(struct buf *b)
+{
+	if (b->len == 0)
+		buf_fini(b);
+}
+
+/* Reads the message at the front of the buffer if it is there whole. 1: it is taken off. */
+static int take_message(struct rpc_conn *conn, struct incoming *in)
 {
 	struct err err;
+	int r = mp_scan(&conn->scan, conn->in.data, conn->in.len, RPC_MAX_MESSAGE, &err);
+	const size_t len = conn->scan.at;
 
+	if (r == 0)
+		return 0;
+	if (r < 0 || mp_check(conn->in.data, len, &err) < 0) {
+		protocol_error(conn, "%s", err.message);
+		return -1;
+	}
+	if (read_message(conn, mp_cursor(conn->in.data), in) < 0)
+		return -1;
+	buf_shift(&conn->in, len);
+	drop_empty(&conn->in);
+	conn->scan = (struct mp_scan){0};
+	in->len = len;
+	return 1;
+}
+
+static void parse_in(struct rpc_conn *conn)
+{
 	while (conn->in.len > 0 && !conn->broken) {
-		json_t *message;
-		int r = mp_scan(
-			&conn->scan, conn->in.data, conn->in.len, RPC_MAX_MESSAGE, &err);
-		size_t len = conn->scan.at;
+		struct incoming in = {0};
 
-		if (r == 0)
+		if (take_message(conn, &in) <= 0)
 			return;
-		if (r < 0 || mp_decode(conn->in.data, len, &message, &err) < 0) {
-			protocol_error(conn, "%s", err.message);
-			return;
-		}
-		buf_shift(&conn->in, len);
-		conn->scan = (struct mp_scan){0};
-		on_message(conn, message);
-		json_decref(message);
+		act(conn, &in);
+		give_back(in.len);
 	}
 	if (conn->n_in_fds > 0 && !conn->broken)
 		protocol_error(conn, "descriptors came that no message takes");
@@ -794,13 +956,16 @@ static void read_some(struct rpc_conn *conn)
 		.msg_iovlen = 1,
 		.msg_control = control.bytes,
 		.msg_controllen = sizeof(control.bytes)};
+	const size_t room = MIN(MAX(conn->in.len, READ_BYTES_MIN), READ_BYTES_MAX);
 	ssize_t n;
 
-	buf_reserve(&conn->in, READ_BYTES);
-	iov = (struct iovec){conn->in.data + conn->in.len, READ_BYTES};
+	buf_reserve(&conn->in, room);
+	iov = (struct iovec){conn->in.data + conn->in.len, room};
 	n = recvmsg(conn->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+	if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+		drop_empty(&conn->in);
 		return;
+	}
 	if (n <= 0) {
 		rpc_conn_close(conn, n == 0 ? "it closed the connection" : strerror(errno));
 		return;
@@ -809,8 +974,6 @@ static void read_some(struct rpc_conn *conn)
 	if (keep_fds(conn, &msg) < 0)
 		return;
 	parse_in(conn);
-	if (conn->in.len == 0)
-		buf_fini(&conn->in); /* an idle connection holds no buffer */
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events)

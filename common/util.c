@@ -103,21 +103,28 @@ void buf_puts(struct buf *b, const char *s)
 	buf_put(b, s, strlen(s));
 }
 
-void buf_printf(struct buf *b, const char *fmt, ...)
+void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
 {
-	va_list ap;
+	va_list again;
 	int n;
 
-	va_start(ap, fmt);
-	n = vsnprintf(NULL, 0, fmt, ap);
-	va_end(ap);
+	va_copy(again, ap);
+	n = vsnprintf(NULL, 0, fmt, again);
+	va_end(again);
 	if (n < 0)
 		return;
 	buf_reserve(b, (size_t)n);
-	va_start(ap, fmt);
 	(void)vsnprintf(b->data + b->len, (size_t)n + 1, fmt, ap);
-	va_end(ap);
 	b->len += (size_t)n;
+}
+
+void buf_printf(struct buf *b, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vprintf(b, fmt, ap);
+	va_end(ap);
 }
 
 void buf_shift(struct buf *b, size_t n)
@@ -151,6 +158,19 @@ void strlist_fini(struct strlist *l)
 		free(l->v[i]);
 	free(l->v);
 	*l = (struct strlist){0};
+}
+
+void strlist_remove(struct strlist *l, const char *s)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < l->n; i++) {
+		if (strcmp(l->v[i], s) == 0)
+			free(l->v[i]);
+		else
+			l->v[kept++] = l->v[i];
+	}
+	l->n = kept;
 }
 
 bool strlist_has(const struct strlist *l, const char *s)
@@ -228,8 +248,8 @@ bool str_equal(const char *a, const char *b)
 }
 
 /* Length of the valid UTF-8 sequence at s (RFC 3629: no surrogates, nothing over U+10FFFF, no
- * overlong forms), or 0. */
-static size_t utf8_sequence(const unsigned char *s)
+ * overlong forms), or 0. A NUL ends what may be read as well as len, which is not 0, does. */
+static size_t utf8_sequence(const unsigned char *s, size_t len)
 {
 	unsigned char low = 0x80, high = 0xbf;
 	size_t n;
@@ -243,6 +263,8 @@ static size_t utf8_sequence(const unsigned char *s)
 	else if (s[0] >= 0xf0 && s[0] <= 0xf4)
 		n = 4;
 	else
+		return 0;
+	if (n > len)
 		return 0;
 	if (s[0] == 0xe0)
 		low = 0xa0;
@@ -260,10 +282,25 @@ static size_t utf8_sequence(const unsigned char *s)
 	return n;
 }
 
+bool utf8_valid(const char *text, size_t len)
+{
+	const unsigned char *p = (const unsigned char *)text;
+
+	while (len > 0) {
+		size_t n = utf8_sequence(p, len);
+
+		if (n == 0)
+			return false;
+		p += n;
+		len -= n;
+	}
+	return true;
+}
+
 void str_sanitize(char *s)
 {
 	for (unsigned char *p = (unsigned char *)s; *p;) {
-		size_t n = utf8_sequence(p);
+		size_t n = utf8_sequence(p, SIZE_MAX);
 
 		if (n == 0 || *p < 0x20 || *p == 0x7f) {
 			*p++ = '?';

@@ -83,6 +83,8 @@ void buf_reserve(struct buf *b, size_t more);
 void buf_put(struct buf *b, const void *data, size_t len);
 void buf_puts(struct buf *b, const char *s);
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
+	__attribute__((format(printf, 2, 0)));
 /* Drops the first n bytes. */
 void buf_shift(struct buf *b, size_t n);
 /* The bytes, for free(); the buffer is empty afterwards. Never NULL. */
@@ -97,6 +99,8 @@ struct strlist {
 void strlist_add(struct strlist *l, const char *s);
 void strlist_fini(struct strlist *l);
 bool strlist_has(const struct strlist *l, const char *s);
+/* All that are equal; the others keep their order. */
+void strlist_remove(struct strlist *l, const char *s);
 
 /* Milliseconds and nanoseconds of CLOCK_MONOTONIC; wall clock in milliseconds since 1970. */
 uint64_t now_ms(void);
@@ -113,6 +117,8 @@ bool str_has_prefix(const char *s, const char *prefix);
 /* NULL counts as equal to NULL only. */
 bool str_equal(const char *a, const char *b);
 
+/* RFC 3629; a NUL is a character like any other. */
+bool utf8_valid(const char *text, size_t len);
 /* Makes text fit for a log, a gRPC status or a terminal: control bytes become '?', invalid
  * UTF-8 becomes '?'. In place. */
 void str_sanitize(char *s);

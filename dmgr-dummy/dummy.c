@@ -70,12 +70,12 @@ static const struct rec_field state_fields[] = {
 static REC_DESC(rec_dummy_state, struct dummy_state, "dummy device", state_fields, NULL,
 	"state of a dummy device");
 
-static json_t *encode_state(char *name)
+static struct packed *encode_state(char *name)
 {
 	const struct dummy_state state = {
 		.name = name, .mtu = {.set = true}, .flags = {.set = true}};
 
-	return rec_encode(&rec_dummy_state, &state);
+	return packed_take(rec_encode(&rec_dummy_state, &state));
 }
 
 static void make_device(const char *name, struct device *ret)
@@ -86,8 +86,8 @@ static void make_device(const char *name, struct device *ret)
 		.kernel_if_name = xstrdup(name),
 	};
 	ret->state = encode_state(ret->name);
-	ret->attributes = json_pack(
-		"{s{ss}s{ss}}", "ifName", "string", name, "kernelIfName", "string", name);
+	ret->attributes = packed_take(json_pack(
+		"{s{ss}s{ss}}", "ifName", "string", name, "kernelIfName", "string", name));
 }
 
 static void format_name(unsigned n, char out[static IFNAMSIZ])
@@ -112,12 +112,16 @@ static bool is_name(const char *name)
 static int check_device(const struct device *device, struct err *err)
 {
 	struct dummy_state state = {0};
+	json_t *tree;
 	bool same;
+	int r;
 
 	if (!is_name(device->name))
 		return err_set(err, ERR_INVALID, "'%s' is not a dummy device", device->name);
-	if (rec_decode(&rec_dummy_state, device->state, REC_LENIENT, "state", NULL, &state,
-		    err) < 0)
+	tree = packed_open(device->state);
+	r = rec_decode(&rec_dummy_state, tree, REC_LENIENT, "state", NULL, &state, err);
+	json_decref(tree);
+	if (r < 0)
 		return -1;
 	same = strcmp(state.name, device->name) == 0;
 	rec_fini(&rec_dummy_state, &state);

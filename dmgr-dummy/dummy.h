@@ -10,10 +10,10 @@
 #include "common/manager.h"
 #include "common/nl.h"
 
-/* Names are dummy0 to dummy1023, and 16 slices of a ResourceSlice pool hold as many devices. A
- * node that needs more dummy links than it can run pods has a slip of the pen in its
- * configuration. */
-#define DUMMY_MAX_COUNT 1024
+/* Names are dummy0 to dummy4095: an inventory has no more devices, and 64 slices of a
+ * ResourceSlice pool hold as many. They cost nothing before a claim is prepared, but a node that
+ * asks for more has a slip of the pen in its configuration. */
+#define DUMMY_MAX_COUNT 4096
 
 struct dummy {
 	struct nl host;

@@ -80,8 +80,9 @@ static int compare_names(const void *a, const void *b)
 }
 
 /* A new object with the same members, sorted by name. */
-static json_t *sorted(json_t *object)
+static json_t *sorted(const struct packed *attributes)
 {
+	json_t *object = packed_open(attributes);
 	size_t n = 0, size = json_object_size(object);
 	cleanup_free const char **names = xcalloc(size, sizeof(*names));
 	json_t *to = json_object(), *value;
@@ -92,6 +93,7 @@ static json_t *sorted(json_t *object)
 	qsort(names, n, sizeof(*names), compare_names);
 	for (size_t i = 0; i < n; i++)
 		(void)json_object_set(to, names[i], json_object_get(object, names[i]));
+	json_decref(object);
 	return to;
 }
 
@@ -100,7 +102,7 @@ static json_t *device_object(const struct metadata *m, const struct prepared_dev
 	json_t *o = json_pack("{s:s, s:s, s:s}", "driver", m->driver, "pool", device->pool,
 		"name", device->device);
 
-	if (json_object_size(device->attributes))
+	if (packed_size(device->attributes))
 		(void)json_object_set_new(o, "attributes", sorted(device->attributes));
 	if (device->if_name)
 		(void)json_object_set_new(

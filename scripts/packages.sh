@@ -5,13 +5,13 @@
 set -euo pipefail
 
 build=(gcc make pkg-config libc6-dev libuv1-dev libnghttp2-dev libnanopb-dev nanopb
-	protobuf-compiler python3-protobuf libjansson-dev libyaml-dev libnl-3-dev
+	protobuf-compiler python3-protobuf libjansson-dev libyaml-dev libcurl4-openssl-dev libc-ares-dev libnl-3-dev
 	libnl-genl-3-dev libnl-route-3-dev libcap-ng-dev libseccomp-dev uthash-dev
 	libsmartcols-dev scdoc)
 demo=(iproute2 util-linux python3-grpcio python3-msgpack)
 vm=(busybox-static kmod xz-utils cpio)
 tests=(clang clang-tidy cppcheck check libsubunit-dev jq procps strace shellcheck codespell mandoc
-	python3-pytest python3-yaml bash-completion git)
+	python3-pytest python3-yaml bash-completion git curl openssl)
 
 missing() {
 	local p

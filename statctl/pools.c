@@ -3,9 +3,9 @@
 #include "statctl/commands.h"
 
 /* The filter as it was configured, on one line: "deviceManagers=dummy ifNames=dummy0,dummy1". */
-static void format_filter(const json_t *filter, struct buf *out)
+static void format_filter(const struct packed *packed, struct buf *out)
 {
-	json_t *values, *value;
+	json_t *filter = packed_open(packed), *values, *value;
 	const char *field;
 	size_t i;
 
@@ -15,11 +15,12 @@ static void format_filter(const json_t *filter, struct buf *out)
 	}
 	if (json_object_size(filter) == 0)
 		buf_puts(out, "empty: takes every device");
-	json_object_foreach ((json_t *)(uintptr_t)filter, field, values) {
+	json_object_foreach (filter, field, values) {
 		buf_printf(out, "%s%s=", out->len ? " " : "", field);
 		json_array_foreach (values, i, value)
 			buf_printf(out, "%s%s", i ? "," : "", json_string_value(value));
 	}
+	json_decref(filter);
 }
 
 static void show_unmatched(const struct strlist *names)

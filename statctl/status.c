@@ -22,21 +22,23 @@ static void show_head(const struct status_result *r, int64_t now)
 	show_state(r);
 	output_field("started", TINT_NONE, "%s (%s)", output_ago(r->started_ms.v, now, ago),
 		rfc3339_format(r->started_ms.v, false, time));
-	output_field("driver", TINT_NONE, "%s", r->driver_name);
+	output_field("driver", TINT_NONE, "%s", r->driver_name ? r->driver_name : "-");
 	output_field("config", TINT_NONE, "%s", r->config);
 	output_field("claims", TINT_NONE, "%s", r->store);
+	if (r->slices)
+		output_field("slices", TINT_NONE, "%s", r->slices);
 	output_field("devices", TINT_NONE, "%" PRId64, r->devices.v);
 	output_field("allocations", TINT_NONE, "%" PRId64, r->allocations.v);
 }
 
-static void show_missing(const struct strlist *missing)
+static void show_sentences(const char *heading, enum tint tint, const struct strlist *sentences)
 {
-	if (missing->n == 0)
+	if (sentences->n == 0)
 		return;
 	output_blank();
-	output_line(TINT_HEAD, "Missing");
-	for (size_t i = 0; i < missing->n; i++)
-		output_line(TINT_BAD, "  %s", missing->v[i]);
+	output_line(TINT_HEAD, "%s", heading);
+	for (size_t i = 0; i < sentences->n; i++)
+		output_line(tint, "  %s", sentences->v[i]);
 }
 
 static enum tint state_tint(const char *state)
@@ -105,7 +107,8 @@ int run_status(struct statctl *s, enum output_format format, const char *operand
 		output_json(rec_encode(desc, &r));
 	} else {
 		show_head(&r, now);
-		show_missing(&r.missing);
+		show_sentences("Missing", TINT_BAD, &r.missing);
+		show_sentences("Notes", TINT_NONE, &r.notes);
 		output_blank();
 		show_peers(&r, now);
 	}

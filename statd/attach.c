@@ -9,7 +9,9 @@
  *	                                  answer with the error ◀── UNDO ×m
  *
  * All or nothing: when one device fails, those that this call put in come back, and the answer
- * is the error. One that was there before, as all are after a restart of ours, stays: the pod
+ * is the error. A manager that did not answer in time may do the work all the same, later: its
+ * device counts as put in, so that it is taken back when the manager has come to it; the caller
+ * is not kept waiting for that. One that was there before, as all are after a restart of ours, stays: the pod
  * may be using it. Names are checked in the pod before anything moves, alternative names included;
  * links that carry the mark of the pod's own claims do not count, since after a crash half way
  * they may be there already. A second call for the same sandbox finds all rows attached and
@@ -33,7 +35,8 @@ struct attach {
 	struct statd *s;
 	struct rpc_call *call;
 	char *pod_uid, *sandbox_id;
-	int fds[2]; /* namespace, rtnetlink socket inside it */
+	char *pod_namespace, *pod_name; /* NULL: not told */
+	int fds[2];                     /* namespace, rtnetlink socket inside it */
 	struct lock lock;
 	struct strlist keys;  /* rows to be attached, in the order of their keys */
 	struct strlist moved; /* those that this call has put in */
@@ -42,6 +45,11 @@ struct attach {
 	bool recovered; /* the one at hand was made again */
 	struct err err;
 };
+
+static void tell_pod(const struct attach *a, enum event_reason reason, const char *note)
+{
+	event_pod(a->s, a->pod_namespace, a->pod_name, a->pod_uid, reason, note);
+}
 
 static void attach_end(struct attach *a)
 {
@@ -55,7 +63,9 @@ static void attach_end(struct attach *a)
 			FIELDS(F("pod", a->pod_uid), F("sandbox", a->sandbox_id),
 				F("err", a->err.message)),
 			"devices not attached");
-		rpc_reply_err(a->call, &a->err);
+		tell_pod(a, EVENT_ATTACH_FAILED, a->err.message);
+		if (a->call)
+			rpc_reply_err(a->call, &a->err);
 	} else {
 		struct pod_attach_result result = {.devices = {(int64_t)a->n_there, true}};
 
@@ -65,6 +75,11 @@ static void attach_end(struct attach *a)
 				FIELDS(F("pod", a->pod_uid), F("sandbox", a->sandbox_id),
 					F("devices", count)),
 				"devices attached");
+		if (a->moved.n && strlist_has(&s->late, a->sandbox_id))
+			tell_pod(a, EVENT_ATTACHED_LATE,
+				"containers of this pod were running before their device was "
+				"there");
+		strlist_remove(&s->late, a->sandbox_id);
 		rpc_reply(a->call, &result, NULL);
 	}
 	lock_release(s->locks, &a->lock);
@@ -74,6 +89,8 @@ static void attach_end(struct attach *a)
 	strlist_fini(&a->moved);
 	free(a->pod_uid);
 	free(a->sandbox_id);
+	free(a->pod_namespace);
+	free(a->pod_name);
 	free(a);
 	statd_job_end(s);
 }
@@ -106,6 +123,10 @@ static void attach_fail(struct attach *a, const struct err *err)
 
 	a->err = *err;
 	a->moved = (struct strlist){0};
+	if (err->kind == ERR_DEADLINE && a->call) {
+		rpc_reply_err(a->call, err);
+		a->call = NULL;
+	}
 	if (keys.n == 0)
 		attach_end(a);
 	else
@@ -214,8 +235,8 @@ static void on_recovered(void *ctx, const struct err *err, const void *result, i
 	if (row_take(a->s, a->keys.v[a->at], &row)) {
 		rec_fini(&rec_device, row.prepared);
 		rec_copy(&rec_device, row.prepared, r->device);
-		json_decref(row.prepared_device);
-		row.prepared_device = json_deep_copy(r->device->state);
+		free(row.prepared_device);
+		row.prepared_device = packed_copy(r->device->state);
 		row_put(a->s, &row);
 	}
 	a->recovered = true;
@@ -231,6 +252,25 @@ static void recover(struct attach *a)
 		"allocated device link not found; re-creating on demand");
 	(void)rpc_start(a->s->loop, manager_of(a, row), API_DEVICE_RECOVER, &alloc, NULL, 0,
 		on_recovered, a);
+}
+
+/* The manager may still put the device at hand into the sandbox. */
+static void mark_unsure(struct attach *a)
+{
+	const char *key = a->keys.v[a->at];
+	struct alloc_row row;
+
+	if (!row_take(a->s, key, &row))
+		return;
+	free(row.sandbox_id);
+	free(row.pod_if_name);
+	free(row.problem);
+	row.sandbox_id = xstrdup(a->sandbox_id);
+	row.pod_if_name = xstrdup(plan_if_name(row.config, row.prepared));
+	row.problem = xstrdup("its manager did not say whether it is attached");
+	row_put(a->s, &row);
+	strlist_add(&a->moved, key);
+	keep_netns(a);
 }
 
 static void on_attached(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
@@ -250,6 +290,8 @@ static void on_attached(void *ctx, const struct err *err, const void *result, in
 		return;
 	}
 	if (err) {
+		if (err->kind == ERR_DEADLINE)
+			mark_unsure(a);
 		device_failed(a, err);
 		return;
 	}
@@ -448,6 +490,8 @@ void attach_start(
 	*a = (struct attach){.s = s, .call = call, .fds = {take_fd(netns_fd), -1}};
 	a->pod_uid = xstrdup(pod->pod_uid);
 	a->sandbox_id = xstrdup(pod->sandbox_id);
+	a->pod_namespace = xstrdup_opt(pod->pod_namespace);
+	a->pod_name = xstrdup_opt(pod->pod_name);
 	statd_job_begin(s);
 	lock_take(s->locks, &a->lock, "pod", a->pod_uid, on_locked, a);
 }

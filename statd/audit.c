@@ -74,21 +74,37 @@ static bool is_known(const struct statd *s, const char *claim_uid)
 	return known;
 }
 
-static void tell(const struct statd *s, const struct device_alloc *leftover)
+/* name: namespace/name */
+static void tell_claim(struct statd *s, const struct device_alloc *leftover, const char *name)
+{
+	const char *slash = strchr(name, '/');
+	cleanup_free char *namespace = xasprintf("%.*s", (int)(slash - name), name);
+	cleanup_free char *note = xasprintf("its preparation was interrupted; device %s, which "
+					    "nothing else knew of, is freed",
+		leftover->device->name);
+	const struct claim_ref ref = {
+		namespace, (char *)(uintptr_t)(slash + 1), leftover->claim_uid};
+
+	event_claim(s, &ref, EVENT_LEFTOVER_FREED, note);
+}
+
+static void tell(struct statd *s, const struct device_alloc *leftover)
 {
 	const char *claim = strmap_get(&s->unprepared, leftover->claim_uid);
 
-	if (claim)
+	if (claim) {
+		tell_claim(s, leftover, claim);
 		LOG(WARN,
 			FIELDS(F("claim", leftover->claim_uid),
 				F("device", leftover->device->name)),
 			"claim %s was being prepared when the driver ended; freeing its device",
 			claim);
-	else
+	} else {
 		LOG(WARN,
 			FIELDS(F("claim", leftover->claim_uid),
 				F("device", leftover->device->name)),
 			"freeing a device of a claim that is not known");
+	}
 }
 
 static void free_next(struct audit *a)

@@ -34,6 +34,8 @@ static const struct rec_field metadata_fields[] = {
 		check_dns_label, "of the claim"),
 	REC_STR(struct claim_metadata, uid, "uid", REC_REQUIRED, MAX_NAME, check_uid,
 		"of the claim"),
+	REC_STR(struct claim_metadata, resource_version, "resourceVersion", REC_OPTIONAL,
+		MAX_NAME, NULL, "of the object as it was read"),
 	REC_INT(struct claim_metadata, generation, "generation", REC_OPTIONAL, 0, INT64_MAX,
 		"of the claim's spec"),
 	REC_OBJECT(struct claim_metadata, annotations, "annotations", REC_OPTIONAL,
@@ -143,7 +145,7 @@ REC_DESC(rec_claim, struct claim, "ResourceClaim", claim_fields, NULL, "resource
 static const struct rec_field data_fields[] = {
 	REC_STR(struct claim_data, manager, "Manager", REC_REQUIRED, MAX_NAME, NULL,
 		"type of the device's manager"),
-	REC_OBJECT(struct claim_data, dev, "Dev", REC_REQUIRED, "the manager's state"),
+	REC_PACKED(struct claim_data, dev, "Dev", REC_REQUIRED, "the manager's state"),
 	REC_SUB(struct claim_data, config, "Config", REC_ALWAYS, struct device_config,
 		&rec_device_config, "what the claim asked for"),
 	REC_STRMAP(struct claim_data, consumed_capacity, "ConsumedCapacity", REC_OPTIONAL,
@@ -551,7 +553,7 @@ void plan_row(const struct plan *plan, const struct plan_item *item, struct allo
 	*ret = (struct alloc_row){
 		.device_name = xstrdup(r->device),
 		.manager = xstrdup(manager_type_name(item->manager)),
-		.prepared_device = json_deep_copy(item->prepared->state),
+		.prepared_device = packed_copy(item->prepared->state),
 		.logical_pool = xstrdup_opt(item->logical_pool),
 		.pod_uid = xstrdup(plan->pod_uid),
 		.claim_uid = xstrdup(plan->claim->metadata->uid),
@@ -590,8 +592,8 @@ void plan_result(const struct plan *plan, struct claim_prepare_result *ret)
 			.device = xstrdup(item->result->device),
 			.share_id = xstrdup_opt(item->result->share_id),
 			.if_name = xstrdup_opt(plan_if_name(item_config(item), device)),
-			.attributes = publish_attributes(
-				device, item_pool(item), manager_type_name(item->manager)),
+			.attributes = packed_take(publish_attributes(
+				device, item_pool(item), manager_type_name(item->manager))),
 		};
 	}
 }

@@ -14,6 +14,7 @@
 
 struct claim_metadata {
 	char *name, *namespace, *uid;
+	char *resource_version; /* NULL: it is not from an API server */
 	struct rec_int generation;
 	json_t *annotations;
 };
@@ -60,7 +61,7 @@ extern const struct rec_desc rec_claim_device_status;
 /* What goes into status.devices[].data (the seed's SerializedDevice). */
 struct claim_data {
 	char *manager;
-	json_t *dev;
+	struct packed *dev;
 	struct device_config *config;
 	struct strmap consumed_capacity;
 	char *logical_pool;

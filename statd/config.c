@@ -15,7 +15,7 @@
 
 #include "common/check.h"
 
-#define MAX_DUMMIES 1024  /* as many as dmgr-dummy makes: 16 slices of 64 */
+#define MAX_DUMMIES 4096  /* as many as dmgr-dummy makes, and an inventory has */
 #define MAX_VFS     65535 /* TotalVFs of the SR-IOV capability has 16 bits */
 #define MAX_IFACES  1024
 #define MAX_QUEUES  4095 /* one stays of the 4096 that rtnl_create_link() allows a link */

@@ -280,7 +280,11 @@ void sync_pods(struct statd *s, const struct pod_sync *pods, struct pod_sync_res
 		detach_start(s, NULL, &(struct pod_detach){a->pod_uid, a->sandbox_id});
 	}
 	strlist_fini(&told);
-	for (size_t i = 0; i < pods->pods.n; i++)
-		if (wants(s, &pods->pods.v[i]))
-			strlist_add(&ret->sandbox_ids, pods->pods.v[i].sandbox_id);
+	strlist_fini(&s->late);
+	for (size_t i = 0; i < pods->pods.n; i++) {
+		if (!wants(s, &pods->pods.v[i]))
+			continue;
+		strlist_add(&ret->sandbox_ids, pods->pods.v[i].sandbox_id);
+		strlist_add(&s->late, pods->pods.v[i].sandbox_id);
+	}
 }

@@ -119,7 +119,7 @@ static void put_device(
 		row.pool = xstrdup_opt(old->pool);
 		row.note = xstrdup_opt(old->note);
 	}
-	row.dev = json_incref(row.device->state);
+	row.dev = packed_copy(row.device->state);
 	outcome = old ? table_update(tables->devices, &row, &err)
 		      : table_insert(tables->devices, &row, &err);
 	assert(outcome >= 0); /* whether it is there was seen above */
@@ -154,11 +154,13 @@ void inventory_report(
 	free(r.devices);
 }
 
-static void set_text(json_t **object, const char *name, json_t *value)
+static void set_member(struct packed **object, const char *name, json_t *value)
 {
-	if (!*object)
-		*object = json_object();
-	(void)json_object_set_new(*object, name, value);
+	json_t *opened = *object ? packed_open(*object) : json_object();
+
+	(void)json_object_set_new(opened, name, value);
+	free(*object);
+	*object = packed_take(opened);
 }
 
 void device_merge(enum manager_type manager, struct device *fresh, const struct device *old)
@@ -168,7 +170,7 @@ void device_merge(enum manager_type manager, struct device *fresh, const struct 
 		return;
 	free(fresh->kernel_if_name);
 	fresh->kernel_if_name = xstrdup(old->kernel_if_name);
-	set_text(&fresh->state, "KernelIfaceName", json_string(old->kernel_if_name));
-	set_text(&fresh->attributes, "kernelIfName",
+	set_member(&fresh->state, "KernelIfaceName", json_string(old->kernel_if_name));
+	set_member(&fresh->attributes, "kernelIfName",
 		json_pack("{s:s}", "string", old->kernel_if_name));
 }

@@ -15,11 +15,19 @@
 static const struct cli_option options_table[] = {
 	DAEMON_OPTIONS(struct statd_options, base),
 	OPTION("config", config, "FILE", CLI_PATH,
-		"the node's CiliumNetworkDriverNodeConfig, YAML or JSON"),
+		"the node's CiliumNetworkDriverNodeConfig, YAML or JSON, instead of the API "
+		"server's"),
 	OPTION("node-name", node_name, "NAME", CLI_TEXT,
-		"refuse a configuration that is not this node's"),
+		"the Node's name; a configuration of another is refused"),
 	OPTION("claims-dir", claims_dir, "DIR", CLI_PATH,
-		"directory of ResourceClaim files; status is written beside them"),
+		"directory of ResourceClaim files, instead of the API server's; status is "
+		"written beside them"),
+	OPTION("kubeconfig", kubeconfig, "FILE", CLI_PATH,
+		"how to reach the API server; without it as a container of the cluster does"),
+	OPTION("kube-context", kube_context, "NAME", CLI_TEXT,
+		"which context of the kubeconfig, instead of its current one"),
+	OPTION("service-account-dir", service_account_dir, "DIR", CLI_PATH,
+		"where the container's token and CA are"),
 	OPTION("runtime-dir", runtime_dir, "DIR", CLI_PATH, "where the sockets are"),
 	OPTION("user", user, "USER[:GROUP]", CLI_TEXT, "become this user, by name or number"),
 	OPTION("manager-group", manager_group, "GROUP", CLI_TEXT, "group of manager.sock"),
@@ -41,7 +49,9 @@ int main(int argc, char **argv)
 		.base = DAEMON_DEFAULTS,
 		.runtime_dir = "/run/netclaim",
 		.user = "netclaim",
+		.service_account_dir = KUBE_SERVICE_ACCOUNT_DIR,
 	};
+	const struct privileges *privileges;
 	struct identity who = {0};
 	struct err err = ERR_INIT;
 	struct statd statd;
@@ -53,9 +63,11 @@ int main(int argc, char **argv)
 		return daemon_cannot_start(&err);
 	if (statd_open(&statd, &loop, &options, &err) < 0)
 		return daemon_cannot_start(&err);
-	if (privileges_drop(&statd_privileges, &who, &err) < 0)
+	privileges =
+		statd.cluster.access.server ? &statd_cluster_privileges : &statd_privileges;
+	if (privileges_drop(privileges, &who, &err) < 0)
 		return daemon_cannot_start(&err);
-	if (privileges_confine(&statd_privileges, &err) < 0)
+	if (privileges_confine(privileges, &err) < 0)
 		return daemon_cannot_start(&err);
 	(void)uv_loop_init(&loop);
 	daemon_init(&statd.daemon, &loop, statd_stop, &statd);

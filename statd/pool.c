@@ -121,13 +121,12 @@ static const struct strlist *field_list(const struct pool_filter *filter, int fi
 	return (const void *)((const char *)filter + pool_filter_fields[field].offset);
 }
 
-/* "" if the device has none. */
-static const char *attribute_text(const struct device *device, const char *name)
+/* "" if the device has none. The caller's. */
+static char *attribute_text(const struct device *device, const char *name)
 {
-	const json_t *value =
-		json_object_get(json_object_get(device->attributes, name), "string");
+	char *text = packed_text(device->attributes, name, "string");
 
-	return json_is_string(value) ? json_string_value(value) : "";
+	return text ? text : xstrdup("");
 }
 
 static bool has_manager(const struct strlist *names, enum manager_type manager)
@@ -143,6 +142,7 @@ static bool field_takes(const struct pool_filter *filter, int field, enum manage
 {
 	const struct strlist *list = field_list(filter, field);
 	const struct meaning *meaning = &meanings[field];
+	cleanup_free char *text = NULL;
 
 	if (list->n == 0 || meaning->bearing[manager] == IGNORED)
 		return true;
@@ -150,7 +150,8 @@ static bool field_takes(const struct pool_filter *filter, int field, enum manage
 		return false;
 	if (!meaning->attribute)
 		return has_manager(list, manager);
-	return strlist_has(list, attribute_text(device, meaning->attribute));
+	text = attribute_text(device, meaning->attribute);
+	return strlist_has(list, text);
 }
 
 /* The first field that does not take the device; N_FIELDS if all do. */
@@ -207,7 +208,8 @@ const struct pool *pool_find(const struct pool_list *pools, const char *name)
 char *pool_explain(
 	const struct pool *pool, enum manager_type manager, const struct device *device)
 {
-	const char *type = manager_type_name(manager), *name, *text;
+	const char *type = manager_type_name(manager), *name;
+	cleanup_free char *text = NULL;
 	int field;
 
 	if (!pool->filter)
@@ -220,7 +222,7 @@ char *pool_explain(
 		return xasprintf("pool %s: %s is set, which no %s device matches", pool->name,
 			name, type);
 	text = meanings[field].attribute ? attribute_text(device, meanings[field].attribute)
-					 : type;
+					 : xstrdup(type);
 	if (!*text)
 		return xasprintf("pool %s: %s is set, and the device has no %s", pool->name,
 			name, meanings[field].attribute);

@@ -56,6 +56,7 @@ static void prepare_refuse(struct prepare *p)
 		FIELDS(F("claim", p->ref.uid), F("pod", p->plan.pod_uid),
 			F("err", p->err.message)),
 		"claim not prepared");
+	event_claim(p->s, &p->ref, EVENT_PREPARE_FAILED, p->err.message);
 	rpc_reply_err(p->call, &p->err);
 	prepare_free(p);
 }
@@ -202,7 +203,7 @@ static void write_status(struct prepare *p)
 		return;
 	}
 	p->s->store->ops->write_status(
-		p->s->store, &p->ref, driver, devices, on_status_written, p);
+		p->s->store, &p->claim, driver, devices, on_status_written, p);
 	json_decref(devices);
 }
 

@@ -1,44 +1,129 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One question is asked of each device: in which logical pool is it offered, and if in none,
- * why. publish_place() answers it from the tables and the configured pools alone; the slices
- * and the columns that people see are both made from its answers, so that they cannot differ.
+ * why. publish_place() answers it from the tables, the configured pools and what is known to be
+ * wrong with devices; the slices are made from the columns that people see, so that they cannot
+ * differ.
  *
  * An allocation pins its device: a workload that was given it from one pool must not see it
  * move to another. Where allocations contradict each other, or name what is no longer there,
  * the device is not offered at all until they are gone.
+ *
+ * What the API would refuse of a device is looked for when the device changed, not each time
+ * that it is placed. It says nothing of the pool, so it is looked for without one.
  */
 #include "statd/publish.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "common/log.h"
+#include "common/hash.h"
+#include "statd/slice_form.h"
+#include "statd/slice_limits.h"
 
-static const struct rec_field slice_device_fields[] = {
-	REC_STR(struct slice_device, name, "name", REC_REQUIRED, 0, NULL, "unique in the pool"),
-	REC_OBJECT(struct slice_device, attributes, "attributes", REC_OPTIONAL,
-		"name -> {string|int|bool|version: value}"),
-	REC_OBJECT(struct slice_device, capacity, "capacity", REC_OPTIONAL,
-		"name -> {value, requestPolicy}"),
-	REC_BOOL(struct slice_device, allow_multiple, "allowMultipleAllocations", REC_OPTIONAL,
-		"several claims may share it"),
-};
-REC_DESC(rec_slice_device, struct slice_device, "a device", slice_device_fields, NULL,
-	"a device of a ResourceSlice");
+/* --- flaws -------------------------------------------------------------------------------- */
 
-static const struct rec_field slice_fields[] = {
-	REC_RECS(struct slice, devices, "devices", REC_OPTIONAL, SLICE_MAX_DEVICES,
-		struct slice_device, &rec_slice_device, "sorted by name"),
-};
-REC_DESC(rec_slice, struct slice, "a slice", slice_fields, NULL, "a part of the node's pool");
+#define NOTE_MAX 1000 /* bytes: less than the column takes */
 
-static const struct rec_field node_pool_fields[] = {
-	REC_RECS(struct node_pool, slices, "slices", REC_REQUIRED, 0, struct slice, &rec_slice,
-		"at least one"),
+struct flaw {
+	UT_hash_handle hh; /* by device */
+	char *device, *note;
+	bool hides;
+	uint64_t
+		refused; /* slice_device_hash() of what the server refused; 0: our own verdict */
 };
-REC_DESC(rec_node_pool, struct node_pool, "a pool", node_pool_fields, NULL,
-	"all that the node offers");
+
+static void flaw_drop(struct flaws *flaws, struct flaw *flaw)
+{
+	if (!flaw)
+		return;
+	HASH_DEL(flaws->flaws, flaw);
+	free(flaw->device);
+	free(flaw->note);
+	free(flaw);
+}
+
+void flaws_fini(struct flaws *flaws)
+{
+	struct flaw *flaw, *next;
+
+	HASH_ITER (hh, flaws->flaws, flaw, next) {
+		flaw_drop(flaws, flaw);
+	}
+}
+
+static struct flaw *flaw_of(const struct flaws *flaws, const char *device)
+{
+	struct flaw *flaw;
+
+	HASH_FIND_STR(flaws->flaws, device, flaw);
+	return flaw;
+}
+
+/* Takes note. */
+static struct flaw *flaw_set(struct flaws *flaws, const char *device, char *note, bool hides)
+{
+	struct flaw *flaw;
+
+	flaw_drop(flaws, flaw_of(flaws, device));
+	flaw = xcalloc(1, sizeof(*flaw));
+	flaw->device = xstrdup(device);
+	flaw->note = note;
+	flaw->hides = hides;
+	HASH_ADD_KEYPTR(hh, flaws->flaws, flaw->device, strlen(flaw->device), flaw);
+	return flaw;
+}
+
+static json_t *open_device(const struct device_row *row, const char *pool)
+{
+	const struct device *device = row->device;
+	json_t *object = json_pack("{s:s, s:o}", "name", row->name, "attributes",
+		publish_attributes(device, pool, row->manager));
+
+	if (packed_size(device->capacity) > 0)
+		(void)json_object_set_new(object, "capacity", packed_open(device->capacity));
+	if (device->allow_multiple.v)
+		(void)json_object_set_new(object, "allowMultipleAllocations", json_true());
+	return object;
+}
+
+void flaws_refuse(struct flaws *flaws, const struct device_row *row, const char *why)
+{
+	json_t *device = open_device(row, "");
+	struct flaw *flaw = flaw_set(flaws, row->name,
+		xasprintf("device cannot be published: %.*s", NOTE_MAX / 2, why), true);
+
+	flaw->refused = slice_device_hash(device);
+	json_decref(device);
+}
+
+static void flaws_check(struct flaws *flaws, const struct device_row *row)
+{
+	struct flaw *flaw = flaw_of(flaws, row->name);
+	json_t *device = open_device(row, "");
+	char *note = NULL;
+	int outcome;
+
+	if (flaw && flaw->refused && flaw->refused == slice_device_hash(device)) {
+		json_decref(device);
+		return;
+	}
+	flaw_drop(flaws, flaw);
+	outcome = slice_limits_apply(device, &note);
+	if (outcome != 0)
+		(void)flaw_set(flaws, row->name, note, outcome < 0);
+	json_decref(device);
+}
+
+static void flaws_sweep(struct flaws *flaws, const struct tables *tables)
+{
+	struct flaw *flaw, *next;
+
+	HASH_ITER (hh, flaws->flaws, flaw, next) {
+		if (!device_row_get(tables, flaw->device))
+			flaw_drop(flaws, flaw);
+	}
+}
 
 /* --- placement ---------------------------------------------------------------------------- */
 
@@ -77,7 +162,7 @@ static void place_allocated(
 		ret->note = xstrdup("device has an allocation from no pool");
 	} else if (names.n > 1) {
 		ret->note = note_pools("device has allocations from multiple pools", &names);
-		ret->conflict = true;
+		ret->level = LOG_ERROR;
 	} else if (!pool || !pool->filter) {
 		ret->note = note_pools(
 			"device has an allocation from a pool that is not configured", &names);
@@ -101,38 +186,41 @@ static void place_free(
 	ret->pool = pool->name;
 	if (names.n > 1) {
 		ret->note = note_pools("device matches multiple pools", &names);
-		ret->conflict = true;
+		ret->level = LOG_ERROR;
 	}
 	strlist_fini(&names);
 }
 
-/* The API refuses a whole slice for one device that says too much. */
-static void refuse_oversized(const struct device *device, struct placement *ret)
+static void mind_flaw(const struct flaw *flaw, struct placement *ret)
 {
-	const size_t own = 2; /* pool and deviceManager */
-	size_t n =
-		json_object_size(device->attributes) + json_object_size(device->capacity) + own;
+	char *placed = ret->note;
 
-	if (!ret->pool || n <= SLICE_MAX_ENTRIES)
+	if (!flaw || !ret->pool)
 		return;
-	placement_fini(ret);
-	ret->note = xasprintf(
-		"device has %zu attributes and capacities, at most %d can be published", n,
-		SLICE_MAX_ENTRIES);
+	if (flaw->hides)
+		ret->pool = NULL;
+	ret->note = placed && !flaw->hides ? xasprintf("%s; %s", flaw->note, placed)
+					   : xstrdup(flaw->note);
+	if (strlen(ret->note) > NOTE_MAX) {
+		ret->note[NOTE_MAX] = '\0';
+		str_sanitize(ret->note); /* what is cut may have been in a character */
+	}
+	ret->level = MIN(ret->level, LOG_WARN);
+	free(placed);
 }
 
 void publish_place(const struct tables *tables, const struct pool_list *pools,
-	const struct device_row *row, struct placement *ret)
+	const struct flaws *flaws, const struct device_row *row, struct placement *ret)
 {
 	const struct table_row *allocation =
 		table_index_first(tables->allocations, ALLOC_BY_DEVICE, row->name);
 
-	*ret = (struct placement){0};
+	*ret = (struct placement){.level = LOG_INFO};
 	if (allocation)
 		place_allocated(pools, allocation, ret);
 	else
 		place_free(pools, row, ret);
-	refuse_oversized(row->device, ret);
+	mind_flaw(flaw_of(flaws, row->name), ret);
 }
 
 void placement_fini(struct placement *placement)
@@ -143,7 +231,7 @@ void placement_fini(struct placement *placement)
 
 static void log_placement(const struct device_row *row, const struct placement *p)
 {
-	log_record(p->conflict ? LOG_ERROR : LOG_INFO,
+	log_record(p->level,
 		FIELDS(F("device", row->name), F("manager", row->manager), F("pool", p->pool)),
 		"%s", p->note);
 }
@@ -168,47 +256,32 @@ static void annotate(
 	assert(outcome >= 0); /* the row is in the caller's hands */
 }
 
-void publish_annotate(struct tables *tables, const struct pool_list *pools)
+void publish_annotate(struct tables *tables, const struct pool_list *pools, struct flaws *flaws)
 {
+	const uint64_t begun = db_revision(tables->db);
 	const struct table_row *at;
 
 	db_begin(tables->db);
 	for (at = table_first(tables->devices); at; at = table_next(at)) {
 		struct placement p;
 
-		publish_place(tables, pools, device_row_of(at), &p);
+		if (at->revision > flaws->checked)
+			flaws_check(flaws, device_row_of(at));
+		publish_place(tables, pools, flaws, device_row_of(at), &p);
 		annotate(tables->devices, device_row_of(at), &p);
 		placement_fini(&p);
 	}
+	flaws_sweep(flaws, tables);
+	flaws->checked = begun;
 	db_commit(tables->db);
 }
 
-/* --- slices ------------------------------------------------------------------------------- */
-
-static struct slice *add_slice(struct node_pool *pool)
-{
-	struct slice *slice;
-
-	pool->slices.v = xrealloc(pool->slices.v, pool->slices.n + 1, sizeof(*pool->slices.v));
-	slice = &pool->slices.v[pool->slices.n++];
-	slice->devices.v = xcalloc(SLICE_MAX_DEVICES, sizeof(*slice->devices.v));
-	slice->devices.n = 0;
-	return slice;
-}
-
-static struct slice_device *add_device(struct node_pool *pool)
-{
-	struct slice *last = &pool->slices.v[pool->slices.n - 1];
-
-	if (last->devices.n == SLICE_MAX_DEVICES)
-		last = add_slice(pool);
-	return &last->devices.v[last->devices.n++];
-}
+/* --- devices ------------------------------------------------------------------------------ */
 
 json_t *publish_attributes(const struct device *device, const char *pool, const char *manager)
 {
 	json_t *attributes =
-		device->attributes ? json_copy(device->attributes) : json_object();
+		device->attributes ? packed_open(device->attributes) : json_object();
 
 	(void)json_object_set_new(attributes, "pool", json_pack("{s:s}", "string", pool));
 	(void)json_object_set_new(
@@ -216,32 +289,30 @@ json_t *publish_attributes(const struct device *device, const char *pool, const 
 	return attributes;
 }
 
-static void fill_device(
-	struct slice_device *to, const struct device_row *row, const struct placement *p)
+static const struct table_row *offered(const struct table_row *row)
 {
-	const struct device *device = row->device;
-
-	to->name = xstrdup(row->name);
-	to->attributes = publish_attributes(device, p->pool, row->manager);
-	if (json_object_size(device->capacity) > 0)
-		to->capacity = json_incref(device->capacity);
-	if (device->allow_multiple.v)
-		to->allow_multiple = (struct rec_bool){.v = true, .set = true};
+	while (row && !device_row_of(row)->pool)
+		row = table_next(row);
+	return row;
 }
 
-void publish_build(
-	const struct tables *tables, const struct pool_list *pools, struct node_pool *ret)
+const struct table_row *publish_first(const struct tables *tables)
 {
-	const struct table_row *at;
+	return offered(table_first(tables->devices));
+}
 
-	*ret = (struct node_pool){0};
-	(void)add_slice(ret);
-	for (at = table_first(tables->devices); at; at = table_next(at)) {
-		struct placement p;
+const struct table_row *publish_next(const struct table_row *row)
+{
+	return offered(table_next(row));
+}
 
-		publish_place(tables, pools, device_row_of(at), &p);
-		if (p.pool)
-			fill_device(add_device(ret), device_row_of(at), &p);
-		placement_fini(&p);
-	}
+json_t *publish_device(const struct device_row *row)
+{
+	cleanup_free char *note = NULL;
+	json_t *device = open_device(row, row->pool);
+
+	if (slice_limits_apply(device, &note) >= 0)
+		return device;
+	json_decref(device);
+	return NULL;
 }

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * The loop that keeps the node's ResourceSlices as the tables say (publish.h builds them, the
- * store writes them).
+ * When what the node offers is looked at anew: the tables wake it, it keeps the devices table's
+ * columns right (publish.h) and tells the sink, which keeps the ResourceSlices (slice_sink.h).
  */
 
 #include <uv.h>
@@ -14,12 +14,13 @@ struct statd;
 
 struct publisher {
 	uv_timer_t timer;
-	bool due, writing;
-	uint64_t revision; /* of the devices table when the slices were built; 0: write them */
+	struct flaws flaws;
 };
 
 void publisher_init(struct statd *s);
 /* A table changed, or statd became ready. */
 void publisher_wake(struct statd *s);
-/* Nothing is written any more. */
+/* Now: the columns only. */
+void publisher_annotate(struct statd *s);
+/* Nothing is told to the sink any more. */
 void publisher_close(struct statd *s);

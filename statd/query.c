@@ -147,8 +147,13 @@ static void add_missing(const struct statd *s, struct strlist *missing)
 {
 	const struct strlist *pending = table_pending(s->tables.devices);
 
-	if (!table_is_initialized(s->tables.allocations))
-		strlist_add(missing, "what was prepared before is being read from the store");
+	if (s->waiting) {
+		cleanup_free char *text = xasprintf("waiting for %s", s->waiting);
+
+		strlist_add(missing, text);
+	}
+	if (!s->configured)
+		return;
 	for (int m = 0; m < MANAGER_TYPE_MAX; m++) {
 		const struct peer *p = &s->peers.peer[m];
 		cleanup_free char *text = NULL;
@@ -205,15 +210,25 @@ static void add_peers(const struct statd *s, struct status_result *r)
 	}
 }
 
+static char *describe_config(const struct statd *s)
+{
+	if (s->options->config)
+		return xasprintf("file %s", s->options->config);
+	return xasprintf(
+		CONFIG_KIND " %s of %s", s->options->node_name, s->cluster.access.description);
+}
+
 void query_status(struct statd *s, struct rpc_call *call)
 {
-	cleanup_free char *config = xasprintf("file %s", s->options->config);
+	cleanup_free char *config = describe_config(s), *slices = slice_sink_describe(s->sink);
 	struct status_result r = {
 		.version = (char *)(uintptr_t)NETCLAIM_VERSION,
-		.node_name = s->config.node_name,
+		.node_name = (char *)(uintptr_t)(s->config.node_name ? s->config.node_name
+								     : s->options->node_name),
 		.driver_name = s->config.spec.driver_name,
 		.config = config,
-		.store = s->store->description,
+		.store = s->store ? s->store->description : s->cluster.access.description,
+		.slices = slices,
 		.started_ms = {s->started_ms, true},
 		.ready = {s->ready, true},
 		.devices = {(int64_t)table_count(s->tables.devices), true},
@@ -221,10 +236,13 @@ void query_status(struct statd *s, struct rpc_call *call)
 		.revision = {(int64_t)db_revision(s->tables.db), true},
 	};
 
+	if (s->cluster.note)
+		strlist_add(&r.notes, s->cluster.note);
 	add_missing(s, &r.missing);
 	add_peers(s, &r);
 	rpc_reply(call, &r, NULL);
 	strlist_fini(&r.missing);
+	strlist_fini(&r.notes);
 	free(r.peers.v);
 }
 
@@ -257,7 +275,9 @@ void query_pools(struct statd *s, struct rpc_call *call)
 
 		r.pools.v[r.pools.n++] = (struct pool_status){
 			.name = xstrdup(p->name),
-			.filter = p->filter ? rec_encode(&rec_pool_filter, p->filter) : NULL,
+			.filter = p->filter
+					  ? packed_take(rec_encode(&rec_pool_filter, p->filter))
+					  : NULL,
 		};
 	}
 	for (const struct table_row *row = table_first(s->tables.devices); row;

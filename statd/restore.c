@@ -3,7 +3,8 @@
  * After a start: the allocations table from the claims' status, and each manager's part of it.
  *
  * The claims are read before any manager may connect, so that nobody sees a device as free that
- * is not. A store that cannot be read is asked again: starting without knowing what was
+ * is not. They come one at a time: a thousand of them as trees would take more memory than all
+ * the rest of the process. A store that cannot be read is asked again from the start: starting without knowing what was
  * prepared would hand it out twice. One claim that cannot be understood is told and does not
  * keep the others back.
  *
@@ -14,27 +15,16 @@
  */
 #include <string.h>
 
+#include "common/kube.h"
 #include "common/log.h"
 #include "statd/claim.h"
 #include "statd/flows.h"
-#include "statd/podclaims.h"
-
-#define RETRY_MS 1000
-
-static void on_store_listed(void *ctx, const struct err *err, const json_t *claims,
-	const json_t *pods, const struct strlist *problems);
 
 static void on_retry(uv_timer_t *timer)
 {
 	struct statd *s = timer->data;
 
 	restore_begin(s);
-}
-
-void restore_begin(struct statd *s)
-{
-	statd_job_begin(s);
-	s->store->ops->list(s->store, on_store_listed, s);
 }
 
 static void add_row(void *ctx, struct alloc_row *row)
@@ -45,7 +35,7 @@ static void add_row(void *ctx, struct alloc_row *row)
 
 	row->prepared = xcalloc(1, sizeof(*row->prepared));
 	row->prepared->name = xstrdup(row->device_name);
-	row->prepared->state = json_deep_copy(row->prepared_device);
+	row->prepared->state = packed_copy(row->prepared_device);
 	if (table_insert(s->tables.allocations, row, &err) < 0)
 		LOG(ERROR,
 			FIELDS(F("claim", claim), F("device", device), F("err", err.message)),
@@ -79,72 +69,77 @@ static void restore_claim(struct statd *s, const json_t *object)
 	rec_fini(&rec_claim, &claim);
 }
 
-static bool has_claim(const json_t *claims, const char *namespace, const char *name)
-{
-	const json_t *claim;
-	size_t i;
-
-	json_array_foreach (claims, i, claim) {
-		const json_t *meta = json_object_get(claim, "metadata");
-
-		if (str_equal(json_string_value(json_object_get(meta, "name")), name) &&
-			str_equal(json_string_value(json_object_get(meta, "namespace")),
-				namespace))
-			return true;
-	}
-	return false;
-}
-
-/* Claims that a pod of this node names and that are not there. */
-static void check_pod(const json_t *pod, const json_t *claims)
-{
-	const json_t *meta = json_object_get(pod, "metadata");
-	const char *namespace = json_string_value(json_object_get(meta, "namespace"));
-	struct strlist names = {0};
-	struct err err;
-
-	if (podclaims_names(pod, &names, &err) < 0)
-		tell_failure(NULL, &err);
-	for (size_t i = 0; namespace && i < names.n; i++) {
-		if (has_claim(claims, namespace, names.v[i]))
-			continue;
-		(void)err_set(&err, ERR_NOT_FOUND, "claim %s/%s not found in store", namespace,
-			names.v[i]);
-		tell_failure(NULL, &err);
-	}
-	strlist_fini(&names);
-}
-
-static void on_store_listed(void *ctx, const struct err *err, const json_t *claims,
-	const json_t *pods, const struct strlist *problems)
+static void on_claim(void *ctx, const json_t *object)
 {
 	struct statd *s = ctx;
-	const json_t *each;
+
+	db_begin(s->tables.db);
+	restore_claim(s, object);
+	db_commit(s->tables.db);
+}
+
+static void on_problem(void *ctx UNUSED, const char *text)
+{
+	LOG(WARN, FIELDS(F("err", text)), "something in the store cannot be restored");
+}
+
+static void try_again(struct statd *s, const struct err *err)
+{
+	uint64_t delay_ms = kube_backoff_ms(s->restore_attempts++, 0);
+
+	if (s->stopping)
+		return;
+	LOG(ERROR, FIELDS(F("err", err->message)),
+		"cannot read the claims; trying again until they are there");
+	statd_wait_for(s, "the claims, which cannot be read: %s", err->message);
+	(void)uv_timer_start(&s->restore_retry, on_retry, delay_ms, 0);
+}
+
+static void on_listed(void *ctx, const struct err *err)
+{
+	struct statd *s = ctx;
 	char count[16];
-	size_t i;
 
 	if (err) {
-		if (!s->stopping) {
-			LOG(ERROR, FIELDS(F("err", err->message)),
-				"cannot read the claims; trying again until they are there");
-			(void)uv_timer_start(&s->restore_retry, on_retry, RETRY_MS, 0);
-		}
+		try_again(s, err);
 		statd_job_end(s);
 		return;
 	}
-	for (i = 0; i < problems->n; i++)
-		LOG(WARN, FIELDS(F("err", problems->v[i])), "skipping a file of the store");
 	db_begin(s->tables.db);
-	json_array_foreach (claims, i, each)
-		restore_claim(s, each);
-	json_array_foreach (pods, i, each)
-		check_pod(each, claims);
 	table_initialized(s->tables.allocations, INITIALIZER_RESTORE);
 	db_commit(s->tables.db);
 	(void)snprintf(count, sizeof(count), "%zu", table_count(s->tables.allocations));
 	LOG(INFO, FIELDS(F("allocations", count)), "restored what was prepared");
 	statd_restored(s);
 	statd_job_end(s);
+}
+
+static const struct store_listing listing = {
+	.claim = on_claim,
+	.problem = on_problem,
+	.done = on_listed,
+};
+
+/* What a listing that failed half way has left. */
+static void forget_rows(struct statd *s)
+{
+	const struct table_row *row;
+
+	db_begin(s->tables.db);
+	while ((row = table_first(s->tables.allocations))) {
+		cleanup_free char *key = xstrdup(row->key);
+
+		(void)table_delete(s->tables.allocations, key);
+	}
+	db_commit(s->tables.db);
+	strmap_fini(&s->unprepared);
+}
+
+void restore_begin(struct statd *s)
+{
+	forget_rows(s);
+	statd_job_begin(s);
+	s->store->ops->list(s->store, &listing, s);
 }
 
 /* --- a manager's part --------------------------------------------------------------------- */

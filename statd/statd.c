@@ -2,8 +2,9 @@
 /*
  * The root: what statd is made of, in the order in which it comes and goes.
  *
- *	open:   configuration ─▶ store ─▶ sockets bound
- *	start:  allocations restored ─▶ sockets served ─▶ managers publish ─▶ ready ─▶ fronts register
+ *	open:   configuration's file, directory of claims, way to the API server ─▶ sockets bound
+ *	start:  queries served ─▶ configured ─▶ allocations restored ─▶ all sockets served
+ *		─▶ managers publish ─▶ ready ─▶ fronts register
  *	stop:   no new work ─▶ flows end ─▶ everything closed
  */
 #include "statd/statd.h"
@@ -14,8 +15,8 @@
 
 #include "common/log.h"
 #include "statd/flows.h"
-#include "statd/publish.h"
 #include "statd/query.h"
+#include "statd/store_kube.h"
 
 #define RUNTIME_DIR_MODE 0755
 
@@ -36,7 +37,7 @@ static void on_table_changed(void *ctx, const struct table_commit *commit)
 	query_tell(s, commit);
 	/* what a device's row says of its pool is right as soon as the device is there */
 	if (commit->table == s->tables.devices && !s->stopping)
-		publish_annotate(&s->tables, &s->config.spec.pools);
+		publisher_annotate(s);
 	publisher_wake(s);
 }
 
@@ -57,14 +58,35 @@ void statd_check_ready(struct statd *s)
 	publisher_wake(s);
 }
 
+static void serve(struct statd *s, enum statd_socket which)
+{
+	s->servers[which] =
+		rpc_server_new(s->loop, &s->socket_fds[which], &statd_listen[which], s);
+}
+
 void statd_restored(struct statd *s)
 {
 	if (s->stopping)
 		return;
-	for (int i = 0; i < SOCKET_MAX; i++)
-		s->servers[i] = rpc_server_new(s->loop, &s->socket_fds[i], &statd_listen[i], s);
-	daemon_ready(&s->daemon);
+	free(s->waiting);
+	s->waiting = NULL;
+	serve(s, SOCKET_MANAGER);
+	serve(s, SOCKET_FRONT);
+	daemon_status("waiting for the managers");
 	statd_check_ready(s);
+}
+
+void statd_wait_for(struct statd *s, const char *fmt, ...)
+{
+	cleanup_buf struct buf text = BUF_INIT;
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vprintf(&text, fmt, ap);
+	va_end(ap);
+	free(s->waiting);
+	s->waiting = buf_take(&text);
+	daemon_status("waiting for %s", s->waiting);
 }
 
 /* --- opening ------------------------------------------------------------------------------ */
@@ -99,7 +121,6 @@ static int open_sockets(struct statd *s, struct err *err)
 
 static void expect_peers(struct statd *s)
 {
-	table_expect(s->tables.allocations, INITIALIZER_RESTORE);
 	for (int m = 0; m < MANAGER_TYPE_MAX; m++) {
 		if (!config_enabled(&s->config, (enum manager_type)m))
 			continue;
@@ -116,23 +137,49 @@ int statd_open(
 	*s = (struct statd){.loop = loop, .options = options, .started_ms = wall_ms()};
 	for (int i = 0; i < SOCKET_MAX; i++)
 		s->socket_fds[i] = -1;
-	if (!options->config)
-		return err_set(err, ERR_INVALID,
-			"no configuration: name a CiliumNetworkDriverNodeConfig file with "
-			"--config");
-	if (!options->claims_dir)
-		return err_set(err, ERR_INVALID,
-			"no claims: name the directory of ResourceClaim files with "
-			"--claims-dir");
-	if (config_load(options->config, options->node_name, &s->config, err) < 0)
+	if (options->config &&
+		config_load(options->config, options->node_name, &s->config, err) < 0)
 		return err_wrap(err, "configuration");
-	s->store = store_dir_new(loop, options->claims_dir, err);
-	if (!s->store)
+	if (cluster_open(s, err) < 0)
+		return -1;
+	if (options->claims_dir && !(s->store = store_dir_new(loop, options->claims_dir, err)))
 		return -1;
 	tables_init(&s->tables);
+	table_expect(s->tables.allocations, INITIALIZER_RESTORE);
 	peers_init(&s->peers);
-	expect_peers(s);
 	return open_sockets(s, err);
+}
+
+/* --- configured --------------------------------------------------------------------------- */
+
+static int open_sink(struct statd *s, struct err *err)
+{
+	const char *driver = s->config.spec.driver_name, *node = s->config.node_name;
+
+	if (s->options->claims_dir)
+		s->sink = slice_sink_dir_new(
+			s->loop, s->options->claims_dir, &s->tables, driver, node, err);
+	else
+		s->sink = slice_sink_kube_new(s->loop, s->cluster.kube, &s->tables, driver,
+			node, s->cluster.node_uid);
+	return s->sink ? 0 : -1;
+}
+
+void statd_configured(struct statd *s)
+{
+	struct err err;
+
+	expect_peers(s);
+	if (!s->store)
+		s->store = store_kube_new(s->loop, s->cluster.kube, s->config.node_name);
+	if (open_sink(s, &err) < 0) {
+		LOG(ERROR, FIELDS(F("err", err.message)), "cannot publish ResourceSlices");
+		daemon_fail(&s->daemon);
+		return;
+	}
+	s->configured = true;
+	statd_wait_for(s, "what was prepared before, which is being read from the store");
+	restore_begin(s);
 }
 
 /* --- starting and stopping ---------------------------------------------------------------- */
@@ -145,7 +192,9 @@ void statd_start(struct statd *s)
 	publisher_init(s);
 	s->watches[0] = table_watch(s->tables.devices, on_table_changed, s);
 	s->watches[1] = table_watch(s->tables.allocations, on_table_changed, s);
-	restore_begin(s);
+	serve(s, SOCKET_QUERY);
+	daemon_ready(&s->daemon);
+	cluster_begin(s);
 }
 
 static void close_all(struct statd *s)
@@ -163,6 +212,9 @@ static void close_all(struct statd *s)
 	publisher_close(s);
 	store_free(s->store);
 	s->store = NULL;
+	slice_sink_free(s->sink);
+	s->sink = NULL;
+	cluster_close(s);
 }
 
 void statd_job_begin(struct statd *s)
@@ -183,6 +235,7 @@ void statd_stop(void *ctx)
 
 	s->stopping = true;
 	(void)uv_timer_stop(&s->restore_retry);
+	(void)uv_timer_stop(&s->cluster.retry);
 	if (s->n_jobs == 0)
 		close_all(s);
 }
@@ -192,6 +245,9 @@ void statd_fini(struct statd *s)
 	query_forget_all(s);
 	sandbox_drop_all(&s->sandboxes);
 	strmap_fini(&s->unprepared);
+	strlist_fini(&s->late);
+	free(s->waiting);
+	cluster_fini(&s->cluster);
 	peers_fini(&s->peers);
 	tables_fini(&s->tables);
 	config_fini(&s->config);

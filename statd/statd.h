@@ -10,21 +10,26 @@
 #include "common/daemon.h"
 #include "common/privileges.h"
 #include "common/rpc.h"
+#include "statd/cluster.h"
 #include "statd/config.h"
+#include "statd/event.h"
 #include "statd/lock.h"
 #include "statd/peers.h"
 #include "statd/publisher.h"
 #include "statd/sandbox_table.h"
 #include "statd/schema.h"
+#include "statd/slice_sink.h"
 #include "statd/store.h"
 
-extern const struct privileges statd_privileges; /* sandbox.c */
+/* sandbox.c: with files only, and with an API server */
+extern const struct privileges statd_privileges, statd_cluster_privileges;
 
 struct statd_options {
 	struct daemon_options base;
-	const char *config;
+	const char *config;     /* NULL: the API server's object */
 	const char *node_name;
-	const char *claims_dir;
+	const char *claims_dir; /* NULL: the API server's claims */
+	const char *kubeconfig, *kube_context, *service_account_dir;
 	const char *runtime_dir;
 	const char *user;
 	const char *manager_group, *front_group, *query_group;
@@ -41,12 +46,18 @@ struct statd {
 	struct daemon daemon;
 	const struct statd_options *options;
 	struct node_config config;
+	bool configured; /* config is valid, store and sink are there */
+	char *waiting;   /* what is waited for before serving, for people; NULL: nothing */
+	struct cluster cluster;
+	struct events events;
 	struct tables tables;
 	struct table_watch *watches[2];
 	struct store *store;
+	struct slice_sink *sink;
 	struct lockset *locks;
 	struct hold *holds;
 	struct sandbox *sandboxes;
+	struct strlist late; /* sandboxes that run without their devices since the last sync */
 	struct peers peers;
 	int socket_fds[SOCKET_MAX]; /* until they are served */
 	struct rpc_server *servers[SOCKET_MAX];
@@ -58,6 +69,7 @@ struct statd {
 
 	/* restoring */
 	uv_timer_t restore_retry;
+	unsigned restore_attempts;
 	struct strmap unprepared; /* UID -> namespace/name: allocated to a pod, not prepared */
 	bool audited[MANAGER_TYPE_MAX];
 
@@ -68,7 +80,8 @@ struct statd {
  * the process is confined. */
 int statd_open(
 	struct statd *s, uv_loop_t *loop, const struct statd_options *options, struct err *err);
-/* Starts to work: restores, then serves. */
+/* Starts to work: finds its configuration, restores, then serves. query.sock is served from the
+ * start, so that people can see what is waited for. */
 void statd_start(struct statd *s);
 void statd_stop(void *ctx);
 void statd_fini(struct statd *s);
@@ -77,6 +90,11 @@ void statd_fini(struct statd *s);
 void statd_job_begin(struct statd *s);
 void statd_job_end(struct statd *s);
 
+/* The configuration is there: restore. */
+void statd_configured(struct statd *s);
+/* What the start waits for, for people. */
+void statd_wait_for(struct statd *s, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
 /* The allocations are known: serve. */
 void statd_restored(struct statd *s);
 /* Tells the fronts, once both tables are initialised. */

@@ -14,35 +14,39 @@
 
 #include "common/api.h"
 #include "common/err.h"
-#include "statd/publish.h"
 
 struct store;
+struct claim;
 
 /* claim: a ResourceClaim object, borrowed; NULL and err if it could not be had. */
 typedef void store_claim_cb(void *ctx, const struct err *err, const json_t *claim);
 typedef void store_done_cb(void *ctx, const struct err *err);
-/* Both are arrays of objects, borrowed. problems: what could not be read, one text each. */
-typedef void store_list_cb(void *ctx, const struct err *err, const json_t *claims,
-	const json_t *pods, const struct strlist *problems);
+/* What a listing finds, one after the other, so that nobody holds all of it. */
+struct store_listing {
+	/* An object that this node's pods may use, borrowed, each once. */
+	void (*claim)(void *ctx, const json_t *claim);
+	/* What could not be read or is missing; the listing goes on. */
+	void (*problem)(void *ctx, const char *text);
+	/* The end; err: the store could not be read, and what came before does not count. */
+	store_done_cb *done;
+};
 
 struct store_ops {
 	const char *kind;
 	void (*get_claim)(struct store *store, const char *namespace, const char *name,
 		store_claim_cb *cb, void *ctx);
-	/* Makes `devices` (an array) all the entries that the driver has in the claim's status;
-	 * ERR_CONFLICT if the claim has another UID by now. */
-	void (*write_status)(struct store *store, const struct claim_ref *claim,
+	/* Makes `devices` (an array) all the entries that the driver has in the claim's status,
+	 * and leaves those of others alone; ERR_CONFLICT if the claim that is there by now is
+	 * another. claim is as it was read, borrowed for the call. */
+	void (*write_status)(struct store *store, const struct claim *claim,
 		const char *driver_name, const json_t *devices, store_done_cb *cb, void *ctx);
 	/* The driver is done with this claim. In a cluster the claim controller deallocates it
 	 * and its status goes with that; a store that has no such controller lets go of the
 	 * status here, so that a restart does not restore what was freed. */
 	void (*release)(struct store *store, const struct claim_ref *claim, store_done_cb *cb,
 		void *ctx);
-	/* This node's pods and the claims that they may use. */
-	void (*list)(struct store *store, store_list_cb *cb, void *ctx);
-	/* Makes `pool` the node's ResourceSlices. */
-	void (*publish)(struct store *store, const char *driver_name, const char *node_name,
-		const struct node_pool *pool, store_done_cb *cb, void *ctx);
+	/* The claims of this node's pods; listing is borrowed and stays. */
+	void (*list)(struct store *store, const struct store_listing *listing, void *ctx);
 	void (*free)(struct store *store);
 };
 
@@ -64,5 +68,5 @@ static inline void store_free(struct store *store)
  * atomic replacement; the claim's own file is never changed. ResourceSlices go into
  * resourceslices.json. A claim is found fastest as <namespace>_<name>.<ext>, but any file name
  * will do. The directory is read at each call, so what is put into it or taken out counts at
- * once. */
+ * once. All its claims are this node's. */
 struct store *store_dir_new(uv_loop_t *loop, const char *path, struct err *err);

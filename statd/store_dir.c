@@ -20,6 +20,8 @@
 #include "common/doc.h"
 #include "common/file.h"
 #include "common/util.h"
+#include "statd/claim.h"
+#include "statd/podclaims.h"
 
 #define STATUS_SUFFIX ".status.json"
 #define SLICES_FILE   "resourceslices.json"
@@ -42,7 +44,7 @@ struct answer {
 	struct answer *prev, *next;
 	store_claim_cb *claim_cb;
 	store_done_cb *done_cb;
-	store_list_cb *list_cb;
+	const struct store_listing *listing;
 	void *ctx;
 	bool failed;
 	struct err err;
@@ -62,6 +64,18 @@ static void answer_closed(uv_handle_t *handle)
 	free(a);
 }
 
+static void answer_listing(const struct answer *a)
+{
+	const json_t *claim;
+	size_t i;
+
+	json_array_foreach (a->claims, i, claim)
+		a->listing->claim(a->ctx, claim);
+	for (i = 0; i < a->problems.n; i++)
+		a->listing->problem(a->ctx, a->problems.v[i]);
+	a->listing->done(a->ctx, NULL);
+}
+
 static void answer_give(struct answer *a)
 {
 	const struct err *err = a->failed ? &a->err : NULL;
@@ -74,8 +88,8 @@ static void answer_give(struct answer *a)
 		a->next->prev = a->prev;
 	if (a->claim_cb)
 		a->claim_cb(a->ctx, err, err ? NULL : a->claims);
-	else if (a->list_cb)
-		a->list_cb(a->ctx, err, a->claims, a->pods, &a->problems);
+	else if (a->listing)
+		answer_listing(a);
 	else
 		a->done_cb(a->ctx, err);
 	uv_close((uv_handle_t *)&a->timer, answer_closed);
@@ -304,7 +318,7 @@ static int write_json(
 	return 0;
 }
 
-static int write_claim_status(struct store_dir *s, const struct claim_ref *ref,
+static int write_claim_status(struct store_dir *s, const struct claim_metadata *ref,
 	const char *driver_name, const json_t *devices, struct err *err)
 {
 	cleanup_free char *file = NULL, *name = NULL;
@@ -329,13 +343,14 @@ static int write_claim_status(struct store_dir *s, const struct claim_ref *ref,
 	return r;
 }
 
-static void dir_write_status(struct store *base, const struct claim_ref *claim,
+static void dir_write_status(struct store *base, const struct claim *claim,
 	const char *driver_name, const json_t *devices, store_done_cb *cb, void *ctx)
 {
 	struct answer *a = answer_new(base, ctx);
 
 	a->done_cb = cb;
-	a->failed = write_claim_status(a->store, claim, driver_name, devices, &a->err) < 0;
+	a->failed = write_claim_status(
+			    a->store, claim->metadata, driver_name, devices, &a->err) < 0;
 }
 
 /* Status files are found by the UID inside: the claim's own file may be gone, or another's by
@@ -410,44 +425,51 @@ static bool list_file(void *ctx, const char *file)
 	return false;
 }
 
-static void dir_list(struct store *base, store_list_cb *cb, void *ctx)
+static bool has_claim(const json_t *claims, const char *namespace, const char *name)
+{
+	const json_t *claim;
+	size_t i;
+
+	json_array_foreach (claims, i, claim)
+		if (is_claim(claim, namespace, name))
+			return true;
+	return false;
+}
+
+/* Claims that a pod names and that are not there. */
+static void check_pod(struct answer *a, const json_t *pod)
+{
+	const char *namespace = text_at(pod, "metadata", "namespace");
+	struct strlist names = {0};
+	struct err err;
+
+	if (podclaims_names(pod, &names, &err) < 0) {
+		(void)err_wrap(&err, "pod %s/%s", namespace, text_at(pod, "metadata", "name"));
+		strlist_add(&a->problems, err.message);
+	}
+	for (size_t i = 0; i < names.n; i++) {
+		cleanup_free char *problem = NULL;
+
+		if (has_claim(a->claims, namespace, names.v[i]))
+			continue;
+		problem = xasprintf("claim %s/%s not found in store", namespace, names.v[i]);
+		strlist_add(&a->problems, problem);
+	}
+	strlist_fini(&names);
+}
+
+static void dir_list(struct store *base, const struct store_listing *listing, void *ctx)
 {
 	struct answer *a = answer_new(base, ctx);
+	const json_t *pod;
+	size_t i;
 
-	a->list_cb = cb;
+	a->listing = listing;
 	a->claims = json_array();
 	a->pods = json_array();
 	(void)each_file(a->store, is_object_file, list_file, a);
-}
-
-static json_t *slice_object(const char *driver_name, const char *node_name,
-	const struct node_pool *pool, size_t index)
-{
-	cleanup_free char *name = xasprintf("%05zx-%s-%s", index, driver_name, node_name);
-	json_t *devices = rec_encode(&rec_slice, &pool->slices.v[index]);
-	json_t *object = json_pack("{ss ss s{ss} s{ss ss s{ss si sI}}}", "apiVersion",
-		"resource.k8s.io/v1", "kind", "ResourceSlice", "metadata", "name", name, "spec",
-		"driver", driver_name, "nodeName", node_name, "pool", "name", node_name,
-		"generation", 1, "resourceSliceCount", (json_int_t)pool->slices.n);
-
-	(void)json_object_update(json_object_get(object, "spec"), devices);
-	json_decref(devices);
-	return object;
-}
-
-static void dir_publish(struct store *base, const char *driver_name, const char *node_name,
-	const struct node_pool *pool, store_done_cb *cb, void *ctx)
-{
-	struct answer *a = answer_new(base, ctx);
-	json_t *items = json_array(), *list;
-
-	for (size_t i = 0; i < pool->slices.n; i++)
-		(void)json_array_append_new(
-			items, slice_object(driver_name, node_name, pool, i));
-	list = json_pack("{ss ss so}", "apiVersion", "v1", "kind", "List", "items", items);
-	a->done_cb = cb;
-	a->failed = write_json(a->store, SLICES_FILE, list, &a->err) < 0;
-	json_decref(list);
+	json_array_foreach (a->pods, i, pod)
+		check_pod(a, pod);
 }
 
 static void dir_free(struct store *base)
@@ -468,7 +490,6 @@ static const struct store_ops dir_ops = {
 	.write_status = dir_write_status,
 	.release = dir_release,
 	.list = dir_list,
-	.publish = dir_publish,
 	.free = dir_free,
 };
 

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables on uthash.
+ * Tables are sorted arrays of pointers to rows: one in the order of the keys, which is what
+ * walking a table follows, and one for each index, in the order of its values and then of the
+ * keys. So a row costs a few words beyond its record, and nothing that grows by steps. What is
+ * looked for is found by halving; to put one into its place the pointers behind it move, which
+ * for ten thousand rows is a few microseconds.
  *
- * A row is in one hash by its key, and that hash's list is kept in the order of the keys, which
- * is what walking a table follows. For each index there is a second hash, of buckets by value;
- * a bucket lists its rows in the order of their keys as well. Putting a row into its place
- * means walking the list: a node has some hundreds of devices and allocations, and ten thousand
- * still take well under a second.
+ * A row's record is frozen (rec.h), its key with it. The rows themselves are small and of one
+ * size, and live in blocks of their own: an update replaces the record, and were the rows in
+ * between, a transaction over all of them would leave holes that nothing fits.
  *
  * What a transaction replaces or deletes is not freed at once but buried with it: the batch of
  * changes that watchers are told points at it. While they are told, db->telling is set, and
@@ -16,44 +18,39 @@
 #include "statd/table.h"
 
 #include <assert.h>
+#include <malloc.h>
 #include <string.h>
 #include <utlist.h>
 
-#include "common/hash.h"
+#define ROWS_A_BLOCK 64
+#define MANY_RECS    256 /* that are freed at once: what they took is worth giving back */
 
-struct row;
-
-/* A row's place in one bucket of one index; bucket is NULL while it is in none. */
-struct link {
-	struct row *row;
-	struct bucket *bucket;
-	struct link *prev, *next;
-};
-
-/* The rows of one value of one index. */
-struct bucket {
-	char *value;
-	struct link *links;
-	UT_hash_handle hh;
-};
-
-/* pub is what others see of it: the same key and record. */
+/* pub is what others see of it. */
 struct row {
 	struct table_row pub;
 	struct table *table;
-	char *key;
-	void *rec;
-	struct link links[TABLE_MAX_INDEXES];
-	UT_hash_handle hh;
+};
+
+struct row_block {
+	struct row_block *next;
+	struct row rows[ROWS_A_BLOCK];
+};
+
+/* Rows in an order. */
+struct order {
+	struct row **v;
+	size_t n, max;
+	size_t hint; /* where the last one was found: a walk goes on from there */
 };
 
 /* What one transaction did to one table. */
 struct batch {
 	struct table_change *changes;
-	size_t n_changes;
-	struct row *dead_rows; /* deleted; a list by hh.next */
-	void **dead_recs;      /* replaced */
-	size_t n_dead_recs;
+	size_t n_changes, max_changes;
+	struct row **dead_rows; /* deleted */
+	size_t n_dead_rows, max_dead_rows;
+	void **dead_recs; /* replaced, or deleted */
+	size_t n_dead_recs, max_dead_recs;
 	bool initialized;
 };
 
@@ -69,8 +66,10 @@ struct table {
 	struct db *db;
 	const struct table_def *def;
 	uint64_t revision;
-	struct row *rows;
-	struct bucket *buckets[TABLE_MAX_INDEXES];
+	struct order keys;
+	struct order indexes[TABLE_MAX_INDEXES];
+	struct row_block *blocks;
+	struct row *free_rows; /* a list by pub.rec */
 	struct strlist expected, pending;
 	struct table_watch *watches;
 	struct batch open, told;
@@ -85,31 +84,57 @@ struct db {
 	struct table *tables;
 };
 
-/* --- batches ------------------------------------------------------------------------------ */
-
-static void rec_free(const struct table *table, void *rec)
+/* Makes room for one more of `size` bytes in a growing array. */
+static void *grown(void *v, size_t n, size_t *max, size_t size)
 {
-	rec_fini(table->def->rec, rec);
-	free(rec);
+	if (n < *max)
+		return v;
+	*max = *max ? *max + *max / 2 : 16;
+	return xrealloc(v, *max, size);
+}
+
+/* --- rows in blocks ----------------------------------------------------------------------- */
+
+static void add_block(struct table *table)
+{
+	struct row_block *block = xcalloc(1, sizeof(*block));
+
+	LL_PREPEND(table->blocks, block);
+	for (size_t i = ROWS_A_BLOCK; i-- > 0;) {
+		block->rows[i].pub.rec = table->free_rows;
+		table->free_rows = &block->rows[i];
+	}
+}
+
+static struct row *row_new(struct table *table)
+{
+	struct row *row;
+
+	if (!table->free_rows)
+		add_block(table);
+	row = table->free_rows;
+	table->free_rows = (struct row *)(uintptr_t)row->pub.rec;
+	*row = (struct row){.table = table};
+	return row;
 }
 
 static void row_free(struct row *row)
 {
-	rec_free(row->table, row->rec);
-	free(row->key);
-	free(row);
+	struct table *table = row->table;
+
+	*row = (struct row){.pub.rec = table->free_rows};
+	table->free_rows = row;
 }
 
-static void batch_fini(struct table *table, struct batch *b)
-{
-	struct row *row, *next;
+/* --- batches ------------------------------------------------------------------------------ */
 
-	for (row = b->dead_rows; row; row = next) {
-		next = row->hh.next;
-		row_free(row);
-	}
+static void batch_fini(struct batch *b)
+{
+	for (size_t i = 0; i < b->n_dead_rows; i++)
+		row_free(b->dead_rows[i]);
 	for (size_t i = 0; i < b->n_dead_recs; i++)
-		rec_free(table, b->dead_recs[i]);
+		free(b->dead_recs[i]);
+	free(b->dead_rows);
 	free(b->dead_recs);
 	free(b->changes);
 	*b = (struct batch){0};
@@ -125,28 +150,33 @@ static void touch(struct table *table)
 	table->revision = db->revision;
 }
 
-static void record_change(struct table *table, enum table_op op, const struct row *row,
+static void record_change(struct table *table, enum table_op op, const char *key,
 	const void *old_rec, const void *new_rec)
 {
 	struct batch *b = &table->open;
 
-	b->changes = xrealloc(b->changes, b->n_changes + 1, sizeof(*b->changes));
+	b->changes = grown(b->changes, b->n_changes, &b->max_changes, sizeof(*b->changes));
 	b->changes[b->n_changes++] = (struct table_change){
-		.op = op, .key = row->key, .old_rec = old_rec, .new_rec = new_rec};
+		.op = op, .key = key, .old_rec = old_rec, .new_rec = new_rec};
 }
 
-static void bury_rec(struct table *table, void *rec)
+static void bury_rec(struct table *table, const void *rec)
 {
 	struct batch *b = &table->open;
 
-	b->dead_recs = xrealloc(b->dead_recs, b->n_dead_recs + 1, sizeof(*b->dead_recs));
-	b->dead_recs[b->n_dead_recs++] = rec;
+	b->dead_recs =
+		grown(b->dead_recs, b->n_dead_recs, &b->max_dead_recs, sizeof(*b->dead_recs));
+	b->dead_recs[b->n_dead_recs++] = (void *)(uintptr_t)rec;
 }
 
 static void bury_row(struct table *table, struct row *row)
 {
-	row->hh.next = table->open.dead_rows;
-	table->open.dead_rows = row;
+	struct batch *b = &table->open;
+
+	b->dead_rows =
+		grown(b->dead_rows, b->n_dead_rows, &b->max_dead_rows, sizeof(*b->dead_rows));
+	b->dead_rows[b->n_dead_rows++] = row;
+	bury_rec(table, row->pub.rec);
 }
 
 /* --- transactions ------------------------------------------------------------------------- */
@@ -189,6 +219,7 @@ static void tell_round(struct db *db)
 {
 	const uint64_t revision = db->revision;
 	struct table *table;
+	size_t buried = 0;
 
 	db->changed = false;
 	LL_FOREACH(db->tables, table)
@@ -202,9 +233,12 @@ static void tell_round(struct db *db)
 	}
 	LL_FOREACH(db->tables, table)
 	{
-		batch_fini(table, &table->told);
+		buried += table->told.n_dead_recs;
+		batch_fini(&table->told);
 		sweep_watches(table);
 	}
+	if (buried >= MANY_RECS)
+		(void)malloc_trim(0);
 }
 
 void db_begin(struct db *db)
@@ -230,33 +264,25 @@ struct db *db_new(void)
 	return xcalloc(1, sizeof(struct db));
 }
 
-static void bucket_free(struct bucket **buckets, struct bucket *bucket)
-{
-	HASH_DEL(*buckets, bucket);
-	free(bucket->value);
-	free(bucket);
-}
-
 static void table_free(struct table *table)
 {
 	struct table_watch *watch, *next_watch;
-	struct bucket *bucket, *next_bucket;
-	struct row *row, *next_row;
+	struct row_block *block, *next_block;
 
-	HASH_ITER (hh, table->rows, row, next_row) {
-		HASH_DEL(table->rows, row);
-		row_free(row);
-	}
-	for (size_t i = 0; i < table->def->n_indexes; i++) {
-		HASH_ITER (hh, table->buckets[i], bucket, next_bucket) {
-			bucket_free(&table->buckets[i], bucket);
-		}
-	}
+	for (size_t i = 0; i < table->keys.n; i++)
+		free((void *)(uintptr_t)table->keys.v[i]->pub.rec);
+	free(table->keys.v);
+	for (size_t i = 0; i < table->def->n_indexes; i++)
+		free(table->indexes[i].v);
 	LL_FOREACH_SAFE(table->watches, watch, next_watch)
 	{
 		free(watch);
 	}
-	batch_fini(table, &table->open);
+	batch_fini(&table->open);
+	LL_FOREACH_SAFE(table->blocks, block, next_block)
+	{
+		free(block);
+	}
 	strlist_fini(&table->expected);
 	strlist_fini(&table->pending);
 	free(table);
@@ -309,144 +335,195 @@ uint64_t table_revision(const struct table *table)
 
 size_t table_count(const struct table *table)
 {
-	return HASH_COUNT(table->rows);
+	return table->keys.n;
+}
+
+/* --- orders ------------------------------------------------------------------------------- */
+
+#define BY_KEY TABLE_MAX_INDEXES /* in the place of an index: the order of the keys */
+
+/* The text that this index finds the record by, NULL if it is not in it; "" for the order of the
+ * keys, where it has no bearing. */
+static const char *value_of(const struct table *table, size_t index, const void *rec)
+{
+	return index == BY_KEY ? "" : table->def->indexes[index].value(rec);
+}
+
+static struct order *order_of(struct table *table, size_t index)
+{
+	return index == BY_KEY ? &table->keys : &table->indexes[index];
+}
+
+static int compare(const struct row *row, size_t index, const char *value, const char *key)
+{
+	int order = strcmp(value_of(row->table, index, row->pub.rec), value);
+
+	return order ? order : strcmp(row->pub.key, key);
+}
+
+/* The place of the first row that is not before this value and key. */
+static size_t order_find(
+	const struct order *o, size_t index, const char *value, const char *key)
+{
+	size_t low = 0, high = o->n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (compare(o->v[middle], index, value, key) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* The place of a row that is there. */
+static size_t order_place(struct order *o, size_t index, const struct row *row)
+{
+	if (o->hint >= o->n || o->v[o->hint] != row)
+		o->hint = order_find(
+			o, index, value_of(row->table, index, row->pub.rec), row->pub.key);
+	assert(o->hint < o->n && o->v[o->hint] == row);
+	return o->hint;
+}
+
+static void order_insert(struct table *table, size_t index, struct row *row)
+{
+	const char *value = value_of(table, index, row->pub.rec);
+	struct order *o = order_of(table, index);
+	size_t at;
+
+	if (!value)
+		return;
+	o->v = grown(o->v, o->n, &o->max, sizeof(*o->v));
+	at = order_find(o, index, value, row->pub.key);
+	memmove(&o->v[at + 1], &o->v[at], (o->n - at) * sizeof(*o->v));
+	o->v[at] = row;
+	o->n++;
+}
+
+static void order_remove(struct table *table, size_t index, const struct row *row)
+{
+	struct order *o = order_of(table, index);
+	size_t at;
+
+	if (!value_of(table, index, row->pub.rec))
+		return;
+	at = order_place(o, index, row);
+	o->n--;
+	memmove(&o->v[at], &o->v[at + 1], (o->n - at) * sizeof(*o->v));
+}
+
+/* The row behind this one, which is there. */
+static const struct row *order_next(size_t index, const struct row *row)
+{
+	struct order *o = order_of(row->table, index);
+	size_t next = order_place(o, index, row) + 1;
+
+	if (next == o->n)
+		return NULL;
+	o->hint = next;
+	return o->v[next];
 }
 
 /* --- rows --------------------------------------------------------------------------------- */
 
-static int row_compare(const struct row *a, const struct row *b)
-{
-	return strcmp(a->key, b->key);
-}
-
-static int link_compare(const struct link *a, const struct link *b)
-{
-	return row_compare(a->row, b->row);
-}
-
 static struct row *row_find(const struct table *table, const char *key)
+{
+	size_t at = order_find(&table->keys, BY_KEY, "", key);
+
+	if (at == table->keys.n || strcmp(table->keys.v[at]->pub.key, key) != 0)
+		return NULL;
+	return table->keys.v[at];
+}
+
+/* What the row's key and record are from now on. */
+static void row_set(struct row *row, const void *rec, const char *key)
+{
+	row->pub.rec = rec_freeze(row->table->def->rec, rec, key, &row->pub.key);
+	row->pub.revision = row->table->revision;
+}
+
+static void insert(struct table *table, const void *rec, const char *key)
 {
 	struct row *row;
 
-	HASH_FIND(hh, table->rows, key, strlen(key), row);
-	return row;
-}
-
-static struct bucket *bucket_find(const struct table *table, size_t index, const char *value)
-{
-	struct bucket *bucket;
-
-	HASH_FIND(hh, table->buckets[index], value, strlen(value), bucket);
-	return bucket;
-}
-
-static struct bucket *bucket_get(struct table *table, size_t index, const char *value)
-{
-	struct bucket *bucket = bucket_find(table, index, value);
-
-	if (bucket)
-		return bucket;
-	bucket = xcalloc(1, sizeof(*bucket));
-	bucket->value = xstrdup(value);
-	HASH_ADD_KEYPTR(hh, table->buckets[index], bucket->value, strlen(value), bucket);
-	return bucket;
-}
-
-static void index_link(struct table *table, struct row *row)
-{
-	for (size_t i = 0; i < table->def->n_indexes; i++) {
-		const char *value = table->def->indexes[i].value(row->rec);
-		struct link *link = &row->links[i];
-
-		if (!value)
-			continue;
-		link->row = row;
-		link->bucket = bucket_get(table, i, value);
-		DL_INSERT_INORDER(link->bucket->links, link, link_compare);
-	}
-}
-
-static void index_unlink(struct table *table, struct row *row)
-{
-	for (size_t i = 0; i < table->def->n_indexes; i++) {
-		struct link *link = &row->links[i];
-
-		if (!link->bucket)
-			continue;
-		DL_DELETE(link->bucket->links, link);
-		if (!link->bucket->links)
-			bucket_free(&table->buckets[i], link->bucket);
-		*link = (struct link){0};
-	}
-}
-
-static void *rec_take(const struct table *table, void *rec)
-{
-	const size_t size = table->def->rec->size;
-	void *taken = xcalloc(1, size);
-
-	memcpy(taken, rec, size);
-	memset(rec, 0, size);
-	return taken;
-}
-
-static void row_set(struct row *row, void *rec)
-{
-	row->rec = rec;
-	row->pub = (struct table_row){
-		.key = row->key, .rec = rec, .revision = row->table->revision};
-	index_link(row->table, row);
+	db_begin(table->db);
+	touch(table);
+	row = row_new(table);
+	row_set(row, rec, key);
+	order_insert(table, BY_KEY, row);
+	for (size_t i = 0; i < table->def->n_indexes; i++)
+		order_insert(table, i, row);
+	record_change(table, TABLE_INSERT, row->pub.key, NULL, row->pub.rec);
+	db_commit(table->db);
 }
 
 int table_insert(struct table *table, void *rec, struct err *err)
 {
 	cleanup_buf struct buf key = BUF_INIT;
-	struct row *row;
+	int r = 0;
 
 	table->def->key(rec, &key);
-	if (row_find(table, key.data)) {
-		rec_fini(table->def->rec, rec);
-		return err_set(err, ERR_CONFLICT, "%s is in table %s already", key.data,
+	if (row_find(table, key.data))
+		r = err_set(err, ERR_CONFLICT, "%s is in table %s already", key.data,
 			table->def->name);
-	}
+	else
+		insert(table, rec, key.data);
+	rec_fini(table->def->rec, rec);
+	return r;
+}
+
+/* In which of the orders the new record has another place than the row has now. */
+static unsigned moved_orders(const struct row *row, const void *rec)
+{
+	const struct table *table = row->table;
+	unsigned moved = 0;
+
+	for (size_t i = 0; i < table->def->n_indexes; i++)
+		if (!str_equal(value_of(table, i, row->pub.rec), value_of(table, i, rec)))
+			moved |= 1u << i;
+	return moved;
+}
+
+static void update(struct row *row, const void *rec, const char *key)
+{
+	struct table *table = row->table;
+	const unsigned moved = moved_orders(row, rec);
+	const void *old_rec = row->pub.rec;
+
 	db_begin(table->db);
 	touch(table);
-	row = xcalloc(1, sizeof(*row));
-	row->table = table;
-	row->key = buf_take(&key);
-	HASH_ADD_KEYPTR_INORDER(hh, table->rows, row->key, strlen(row->key), row, row_compare);
-	row_set(row, rec_take(table, rec));
-	record_change(table, TABLE_INSERT, row, NULL, row->rec);
+	for (size_t i = 0; i < table->def->n_indexes; i++)
+		if (moved & 1u << i)
+			order_remove(table, i, row);
+	row_set(row, rec, key);
+	for (size_t i = 0; i < table->def->n_indexes; i++)
+		if (moved & 1u << i)
+			order_insert(table, i, row);
+	bury_rec(table, old_rec);
+	record_change(table, TABLE_UPDATE, row->pub.key, old_rec, row->pub.rec);
 	db_commit(table->db);
-	return 0;
 }
 
 int table_update(struct table *table, void *rec, struct err *err)
 {
 	cleanup_buf struct buf key = BUF_INIT;
 	struct row *row;
-	void *old_rec;
+	int r = 0;
 
 	table->def->key(rec, &key);
 	row = row_find(table, key.data);
-	if (!row) {
-		rec_fini(table->def->rec, rec);
-		return err_set(err, ERR_NOT_FOUND, "%s is not in table %s", key.data,
+	if (!row)
+		r = err_set(err, ERR_NOT_FOUND, "%s is not in table %s", key.data,
 			table->def->name);
-	}
-	if (rec_equal(table->def->rec, row->rec, rec)) {
-		rec_fini(table->def->rec, rec);
-		return 1;
-	}
-	db_begin(table->db);
-	touch(table);
-	old_rec = row->rec;
-	index_unlink(table, row);
-	row_set(row, rec_take(table, rec));
-	bury_rec(table, old_rec);
-	record_change(table, TABLE_UPDATE, row, old_rec, row->rec);
-	db_commit(table->db);
-	return 0;
+	else if (rec_equal(table->def->rec, row->pub.rec, rec))
+		r = 1;
+	else
+		update(row, rec, key.data);
+	rec_fini(table->def->rec, rec);
+	return r;
 }
 
 bool table_delete(struct table *table, const char *key)
@@ -457,10 +534,11 @@ bool table_delete(struct table *table, const char *key)
 		return false;
 	db_begin(table->db);
 	touch(table);
-	index_unlink(table, row);
-	HASH_DEL(table->rows, row);
+	order_remove(table, BY_KEY, row);
+	for (size_t i = 0; i < table->def->n_indexes; i++)
+		order_remove(table, i, row);
 	bury_row(table, row);
-	record_change(table, TABLE_DELETE, row, row->rec, NULL);
+	record_change(table, TABLE_DELETE, row->pub.key, row->pub.rec, NULL);
 	db_commit(table->db);
 	return true;
 }
@@ -476,7 +554,7 @@ const void *table_get(const struct table *table, const char *key)
 {
 	const struct row *row = row_find(table, key);
 
-	return row ? row->rec : NULL;
+	return row ? row->pub.rec : NULL;
 }
 
 static const struct row *row_of(const struct table_row *pub)
@@ -487,12 +565,12 @@ static const struct row *row_of(const struct table_row *pub)
 
 const struct table_row *table_first(const struct table *table)
 {
-	return table->rows ? &table->rows->pub : NULL;
+	return table->keys.n ? &table->keys.v[0]->pub : NULL;
 }
 
 const struct table_row *table_next(const struct table_row *row)
 {
-	const struct row *next = row_of(row)->hh.next;
+	const struct row *next = order_next(BY_KEY, row_of(row));
 
 	return next ? &next->pub : NULL;
 }
@@ -500,18 +578,24 @@ const struct table_row *table_next(const struct table_row *row)
 const struct table_row *table_index_first(
 	const struct table *table, size_t index, const char *value)
 {
-	const struct bucket *bucket;
+	const struct order *o = &table->indexes[index];
+	size_t at;
 
 	assert(index < table->def->n_indexes);
-	bucket = bucket_find(table, index, value);
-	return bucket ? &bucket->links->row->pub : NULL;
+	at = order_find(o, index, value, "");
+	if (at == o->n || strcmp(value_of(table, index, o->v[at]->pub.rec), value) != 0)
+		return NULL;
+	return &o->v[at]->pub;
 }
 
 const struct table_row *table_index_next(const struct table_row *row, size_t index)
 {
-	const struct link *next = row_of(row)->links[index].next;
+	const struct row *next = order_next(index, row_of(row));
 
-	return next ? &next->row->pub : NULL;
+	if (!next || strcmp(value_of(next->table, index, next->pub.rec),
+			     value_of(next->table, index, row->rec)) != 0)
+		return NULL;
+	return &next->pub;
 }
 
 size_t table_index_parse(const struct table *table, const char *name)
@@ -530,19 +614,6 @@ void table_expect(struct table *table, const char *initializer)
 		return;
 	strlist_add(&table->expected, initializer);
 	strlist_add(&table->pending, initializer);
-}
-
-static void strlist_remove(struct strlist *l, const char *s)
-{
-	size_t kept = 0;
-
-	for (size_t i = 0; i < l->n; i++) {
-		if (strcmp(l->v[i], s) == 0)
-			free(l->v[i]);
-		else
-			l->v[kept++] = l->v[i];
-	}
-	l->n = kept;
 }
 
 void table_initialized(struct table *table, const char *initializer)

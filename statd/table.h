@@ -43,8 +43,9 @@ struct table_def {
 	size_t n_indexes;
 };
 
-/* A row stays where it is for as long as its key is in the table. rec stays until the row is
- * updated or deleted, and then until the end of that transaction's notifications. */
+/* A row stays where it is for as long as its key is in the table. What key and rec point at stays
+ * until the row is updated or deleted, and then until the end of that transaction's
+ * notifications. */
 struct table_row {
 	const char *key;
 	const void *rec;

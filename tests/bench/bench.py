@@ -18,6 +18,7 @@ sys.path.insert(0, str(HERE))
 
 import measures  # noqa: E402
 import node as node_module  # noqa: E402
+from node import MAX_DEVICES  # noqa: E402
 import procs as procs_module  # noqa: E402
 from report import Report  # noqa: E402
 
@@ -32,7 +33,7 @@ def arguments():
     parser.add_argument("--runs", type=int, default=20, metavar="N", help="cold starts (20)")
     parser.add_argument("--reps", type=int, default=500, metavar="N", help="calls of each kind (500)")
     parser.add_argument("--many", type=int, default=1000, metavar="N",
-                        help="devices and allocations of a full node, at most 1000 (1000)")
+                        help="devices and allocations of a full node (1000)")
     parser.add_argument("--burst", type=int, default=500, metavar="N",
                         help="claims prepared at once (500)")
     parser.add_argument("--idle", type=float, default=10, metavar="S", help="seconds of idling (10)")
@@ -49,8 +50,8 @@ def arguments():
     for name in chosen.only:
         if name not in measures.ALL:
             parser.error(f"--only: {name} is none of {','.join(measures.ALL)}")
-    if not 2 <= chosen.many <= 1000 or not 1 <= chosen.burst <= chosen.many:
-        parser.error("--many is 2 to 1000, and --burst no more than that")
+    if not 2 <= chosen.many < MAX_DEVICES or not 1 <= chosen.burst <= chosen.many:
+        parser.error(f"--many is 2 to {MAX_DEVICES - 1}, and --burst no more than that")
     return chosen
 
 

@@ -3,7 +3,7 @@
 import time
 
 import procs as procs_module
-from node import DAEMONS, MAX_DEVICES, Node, Sample, kernel_namespaces, reset_peak
+from node import DAEMONS, MANAGER, MAX_DEVICES, Node, Sample, kernel_namespaces, reset_peak
 from report import median, slope
 
 FILE_BYTES = 1500  # about a claim's status, a metadata file, a CDI specification
@@ -149,38 +149,74 @@ def samples(node):
     return {name: Sample(pid) for name, pid in node.pids().items()}
 
 
+class Taken:
+    """What each daemon holds at some states of the node, and the most that it held on the way there."""
+
+    def __init__(self):
+        self.held, self.peaks = {}, {}
+
+    def look(self, node, state):
+        settle(node)
+        self.held[state] = samples(node)
+
+    def peak(self, node, what):
+        """Since the last look at a peak."""
+        self.peaks[what] = samples(node)
+        for pid in node.pids().values():
+            reset_peak(pid)
+
+    def report(self, report):
+        rows = [[name, *(getattr(held[name], field) for held in self.held.values() for field in ("pss", "private"))]
+                for name in DAEMONS]
+        rows.append(["all", *(sum(row[i] for row in rows) for i in range(1, len(rows[0])))])
+        report.table("memory", "Memory in KiB, PSS and private",
+                     ["", *(f"{column}{state}" for state in self.held for column in ("", "private "))], rows)
+        rows = [[name, *(peak[name].peak for peak in self.peaks.values())] for name in DAEMONS]
+        report.table("peaks", "Most that was resident, in KiB", ["", *self.peaks], rows)
+
+
+def burst(node, claims):
+    """Prepares all at once. Nanoseconds that each took, and all."""
+    words = [word for claim in claims for word in claim.words]
+    begin = time.monotonic_ns()
+    each = node.kubelet_peer.ask("prepare", *words)
+    return each, time.monotonic_ns() - begin
+
+
 def memory(report, chosen):
     """PSS, shared pages counted by how many share them, so that a sum is what is taken from the
     machine."""
-    taken = {}
+    taken = Taken()
     with Node(FEW, chosen.dir) as node:
         node.start()
-        taken[f"{FEW} devices"] = samples(node)
+        taken.look(node, f"{FEW} dev")
     with Node(chosen.many, chosen.dir) as node:
         node.start()
-        taken[f"{chosen.many} devices"] = samples(node)
-        for pid in node.pids().values():
-            reset_peak(pid)
+        taken.look(node, f"{chosen.many} dev")
+        taken.peak(node, f"start, {chosen.many} dev")
         claims = [node.claim(f"dummy{i}") for i in range(chosen.many)]
-        words = [word for claim in claims[:chosen.burst] for word in claim.words]
-        begin = time.monotonic_ns()
-        burst = node.kubelet_peer.ask("prepare", *words)
-        whole = time.monotonic_ns() - begin
-        peaks = {name: Sample(pid).peak for name, pid in node.pids().items()}
+        each, whole = burst(node, claims[:chosen.burst])
+        taken.peak(node, f"burst of {chosen.burst}")
         for claim in claims[chosen.burst:]:
             claim.prepare()
         netns = node.netns("pods")
         for claim in claims:
             claim.run(netns)
-        taken[f"{chosen.many} allocations"] = samples(node)
-    states = list(taken)
-    rows = [[name, *(getattr(taken[state][name], field) for state in states for field in ("pss", "private")),
-             peaks[name]] for name in DAEMONS]
-    rows.append(["all", *(sum(row[i] for row in rows) for i in range(1, len(rows[0]) - 1)), None])
-    report.table("memory", f"Memory in KiB; peak is resident, in a burst of {chosen.burst} claims",
-                 ["", *(f"{what} at {state}" for state in states for what in ("PSS", "private")), "peak"], rows)
+        taken.look(node, f"{chosen.many} alloc")
+    with Node(MAX_DEVICES, chosen.dir) as node:
+        node.start()
+        taken.look(node, f"{MAX_DEVICES} dev")
+        taken.peak(node, f"start, {MAX_DEVICES} dev")
+        fill(node, chosen.many, node.netns("pods"))
+        taken.look(node, f"{MAX_DEVICES} dev {chosen.many} alloc")
+        taken.peak(node, f"{chosen.many} alloc of {MAX_DEVICES}")
+        node.restart_manager()
+        node.list_tables()
+        taken.look(node, "again")
+        taken.peak(node, f"{MANAGER} again, tables listed")
+    taken.report(report)
     report.latencies("burst", f"A burst of {chosen.burst} claims, all at once",
-                     [("one claim, from the first", burst, None), ("all", [whole], None)])
+                     [("one claim, from the first", each, None), ("all", [whole], None)])
 
 
 # --- idle

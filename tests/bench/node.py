@@ -16,7 +16,7 @@ MANAGER = "dmgr-dummy"
 STAND_IN = "tests/bench/dmgr-standin"
 DAEMONS = ("statd", "netnsd", MANAGER, "draplugind", "nrihookd")
 TRIES = 5
-MAX_DEVICES = 1024  # as the manager of dummy links has it
+MAX_DEVICES = 4096  # as the manager of dummy links has it
 
 
 def kind_of_link():
@@ -138,6 +138,16 @@ class Node(h.House):
     def stop(self):
         for name in reversed(DAEMONS):
             self.daemons.pop(name).stop()
+
+    def restart_manager(self):
+        """Kills it, so that its successor tells its whole inventory again; waits until statd has it."""
+        self.daemons.pop(MANAGER).kill()
+        self.daemons[MANAGER] = self.procs.start(*self.command(MANAGER))
+        self.daemons[MANAGER].wait_log("serving")
+
+    def list_tables(self):
+        subprocess.run([procs_module.BUILD / "statctl", "--runtime-dir", self.runtime_dir, "statedb"], check=True,
+                       stdout=subprocess.DEVNULL)
 
     def pids(self):
         return {name: process.pid for name, process in self.daemons.items()}

@@ -36,6 +36,8 @@ CONTAINER_CONFIG = {1: ("metadata", ("msg", {1: ("name", "str"), 2: ("attempt", 
 CREATE_CONTAINER = {1: ("pod_sandbox_id", "str"), 2: ("config", ("msg", CONTAINER_CONFIG)),
                     3: ("sandbox_config", ("msg", POD_CONFIG))}
 CONTAINER_ID = {1: ("container_id", "str")}
+LIST_CONTAINERS = {1: ("filter", ("msg", {3: ("pod_sandbox_id", "str")}))}
+CONTAINER_LIST = {1: ("containers", ("rep", ("msg", {1: ("id", "str"), 2: ("pod_sandbox_id", "str")})))}
 STOP_CONTAINER = {1: ("container_id", "str"), 2: ("timeout", "i")}
 STATUS_REQUEST = {1: ("id", "str"), 2: ("verbose", "u")}
 STATUS = {2: ("info", ("map", "str"))}
@@ -107,6 +109,12 @@ class Cri:
         container_id = self.call("CreateContainer", CREATE_CONTAINER, request, CONTAINER_ID)["container_id"]
         self.call("StartContainer", CONTAINER_ID, {"container_id": container_id}, {})
         return container_id
+
+    def containers(self, pod_id):
+        """The ids of a sandbox's containers."""
+        request = {"filter": {"pod_sandbox_id": pod_id}}
+        found = self.call("ListContainers", LIST_CONTAINERS, request, CONTAINER_LIST)
+        return [container["id"] for container in found.get("containers", [])]
 
     def container_info(self, container_id):
         request = {"id": container_id, "verbose": 1}

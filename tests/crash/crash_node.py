@@ -5,7 +5,6 @@ import collections
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import threading
 import time
@@ -168,12 +167,6 @@ class Node(h.House):
         self.daemons[name] = self.procs.start(program, *common, *special.get(name, ()), name=name,
                                               via=self.pods.via.get(name, ()))
 
-    def kill(self, name):
-        process = self.daemons[name]
-        process.expected = True
-        process.signal(signal.SIGKILL)
-        process.popen.wait()
-
     def forget_ended(self):
         """Those that were killed have left nothing behind; their pids may be others' from here on."""
         self.processes.all = list(self.daemons.values())
@@ -184,7 +177,7 @@ class Node(h.House):
 
     def restart(self, name):
         with self.changing:
-            self.kill(name)
+            self.daemons[name].kill()
             self.start(name)
 
     def close(self, failed=False):
@@ -246,8 +239,8 @@ class Node(h.House):
         yield "processes", len(procs_module.session_members({process.session for process in self.processes.all}))
         yield "links", self.host_links()
 
-    def links_of_house(self):
-        return self.proxy.linked({name: process.pid for name, process in self.daemons.items()})
+    def unlinked(self):
+        return self.proxy.unlinked({name: process.pid for name, process in self.daemons.items()})
 
     def working(self):
         status = self.status()
@@ -262,7 +255,7 @@ class Node(h.House):
                 if not process.running() and not process.expected:
                     raise Lost(f"{process.name} ended by itself with status {process.status}")
             try:
-                return self.links_of_house() and self.proxy.quiet() and self.watcher.is_current() and \
+                return not self.unlinked() and self.proxy.quiet() and self.watcher.is_current() and \
                     self.working() and condition()
             except (mprpc.Error, TimeoutError):  # statd is stopped, or starts
                 return False
@@ -275,6 +268,6 @@ class Node(h.House):
             peers = {peer["role"]: (peer["state"], peer.get("pending", 0)) for peer in status["peers"]}
             rows = [(r["DeviceName"], r.get("SandboxID", "")[:12], r.get("Problem")) for r in self.rows()]
             return {"ready": status["ready"], "missing": status.get("missing"), "peers": peers, "rows": rows,
-                    "linked": self.links_of_house(), "quiet": self.proxy.quiet()}
+                    "unlinked": self.unlinked(), "quiet": self.proxy.quiet()}
         except (mprpc.Error, TimeoutError) as e:
             return str(e)

@@ -12,6 +12,7 @@ the life goes on to its end, and then the world must be what it was before.
     crash_walk.py                          all of it
     crash_walk.py --every 20 --offset 3    every twentieth walk, from the fourth on
     crash_walk.py --only 'attach: device.attach' --daemon statd --fault kill
+    crash_walk.py --containerd 21          attach and detach, with pods of a real containerd 2.1
     crash_walk.py --list                   what there is to be walked
 
 Needs root, and a kernel with dummy links; --manager takes a stand-in for dmgr-dummy instead.
@@ -239,7 +240,7 @@ class Injection:
     def __init__(self, node, case):
         self.node, self.case = node, case
         self.since = self.until = None
-        self.pid = None
+        self.stopped = None  # the process that is
         act = self.kill if case.fault == "kill" else self.stop
         self.fault = rpc_proxy.Fault(case.boundary.point, case.boundary.side, act)
 
@@ -258,16 +259,16 @@ class Injection:
 
     def stop(self):
         with self.node.changing:
-            self.pid = self.node.daemons[self.case.daemon].pid
-        self.node.stopped.add(self.pid)
-        os.kill(self.pid, signal.SIGSTOP)
+            self.stopped = self.node.daemons[self.case.daemon]
+        self.node.stopped.add(self.stopped.pid)
+        self.stopped.suspend()
         self.node.proxy.caller_returned = bool(restart_of(self.case.boundary))  # nobody waits for a restart
         self.since = time.monotonic()
 
     def tick(self):
         """Ends a stop when the first call that the process has left unanswered is past its deadline and
         whoever started it has heard of that."""
-        if self.pid is None:
+        if self.stopped is None:
             return
         now = time.monotonic()
         if self.until is None:
@@ -276,9 +277,9 @@ class Injection:
             self.go_on()
 
     def go_on(self):
-        if self.pid is not None:
-            os.kill(self.pid, signal.SIGCONT)
-        self.pid = None
+        stopped, self.stopped = self.stopped, None
+        if stopped is not None:
+            stopped.resume()
 
 
 def restart_of(boundary):
@@ -361,13 +362,13 @@ class Walker:
         injection.arm()
         try:
             life.live(restart_of(case.boundary))
-            wait_for(lambda: injection.pid is None, STEP_SECONDS, "the stopped process goes on")
+            wait_for(lambda: injection.stopped is None, STEP_SECONDS, "the stopped process goes on")
             life.end()
             self.compare()
-            if not injection.fault.fired.is_set():
-                raise DidNotCome
             if self.node.proxy.problems:
                 return self._failed("the proxy had problems", life, injection)
+            if not injection.fault.fired.is_set():
+                raise DidNotCome
         except (AssertionError, mprpc.Error, TimeoutError, OSError, subprocess.SubprocessError) as e:
             return self._failed(f"{type(e).__name__}: {e}", life, injection)
         finally:
@@ -437,6 +438,9 @@ def parse():
     parser.add_argument("--fault", choices=FAULTS, action="append", help="only this one")
     parser.add_argument("--daemon", choices=DAEMONS, action="append", help="only this one")
     parser.add_argument("--only", default="", metavar="TEXT", help="only boundaries whose description has it")
+    parser.add_argument("--phase", action="append", help="only boundaries of this one")
+    parser.add_argument("--containerd", choices=("17", "21"),
+                        help="with a real containerd's pods; unless phases are given, attach and detach")
     parser.add_argument("--manager", default="dmgr-dummy", help="another program for dmgr-dummy")
     parser.add_argument("--list", action="store_true", help="tell the boundaries and end")
     return parser.parse_args()
@@ -444,9 +448,8 @@ def parse():
 
 def run_jobs(options):
     """Shares the walks among processes of this program, and adds up what they say."""
-    rest = [f"--{name}={value}" for name in ("fault", "daemon") for value in getattr(options, name) or ()]
-    if options.only:
-        rest += ["--only", options.only]
+    rest = [f"--{name}={value}" for name in ("fault", "daemon", "phase") for value in getattr(options, name) or ()]
+    rest += [f"--{name}={value}" for name in ("only", "containerd") if (value := getattr(options, name))]
     children = [subprocess.Popen(
         [sys.executable, __file__, "--every", str(options.every * options.jobs), "--manager", options.manager,
          "--offset", str(options.offset + job * options.every), *rest], stdout=subprocess.PIPE, text=True)
@@ -477,12 +480,16 @@ def main():
     options = parse()
     if options.jobs > 1:
         return run_jobs(options)
-    walker = Walker(options.manager)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
-    try:
+    with contextlib.ExitStack() as stack:
+        pods_of = None
+        if options.containerd:
+            import crash_cri  # it imports much
+            pods_of = stack.enter_context(crash_cri.runtime(options.containerd))
+            options.phase = options.phase or crash_cri.PHASES
+        walker = Walker(options.manager, pods_of)
+        stack.callback(walker.close, failed=True)
         return walk(walker, options)
-    finally:
-        walker.close(failed=True)
 
 
 def walk(walker, options):
@@ -491,7 +498,9 @@ def walk(walker, options):
     boundaries, left_out = walker.boundaries()
     for point in left_out:
         print(f"left out, it does not come each time: {point}")
-    wanted = [boundary for boundary in boundaries if options.only in str(boundary)]
+    wanted = [boundary for boundary in boundaries if options.only in str(boundary)
+              and boundary.point.phase in (options.phase or [boundary.point.phase])]
+    print(f"{len(boundaries)} boundaries, {len(wanted)} of them wanted")
     if options.list:
         print("\n".join(map(str, wanted)))
         return 0

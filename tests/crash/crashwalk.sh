@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # crashwalk.sh [ARGS of crash_walk.py]: the crash walk where there are dummy links, on this machine or
 # else in the test VM. NETCLAIM_BUILD says which build. All of it takes the better part of an hour in a
-# VM without KVM; --every and --offset take a part.
+# VM without KVM; --every and --offset take a part, --containerd another runtime.
 set -euo pipefail
 tests=$(dirname "$(dirname "$(realpath "$0")")")
 # an absolute path stays one
 build=$(cd "$tests/.." && realpath "${NETCLAIM_BUILD:-build/release}")
 walk=(env PYTHONDONTWRITEBYTECODE=1 "NETCLAIM_BUILD=$build" /usr/bin/python3 "$tests/crash/crash_walk.py" --jobs 3 "$@")
+
+# there is no network in the VM
+[[ " $*" != *" --containerd"* ]] || "$tests/containerd/lab.sh" fetch
 
 if unshare --net ip link add type dummy 2>/dev/null; then
 	exec "${walk[@]}"

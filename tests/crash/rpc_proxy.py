@@ -162,26 +162,31 @@ class Proxy:
         """Whether every call has its answer."""
         return not any(way.calls for c in list(self._connections) for way in (c.up, c.down))
 
-    def linked(self, pids):
-        """Whether each of these processes, and no other, is connected to this statd."""
-        found = [(c.link, c.pids["below"], c.pids["statd"]) for c in list(self._connections)]
-        wanted = [(name, pid, pids["statd"]) for name, pid in pids.items() if name != "statd"]
-        return sorted(found) == sorted(wanted)
+    def unlinked(self, pids):
+        """(process, its pid, pid of its statd) of each that is not connected to this statd but should be,
+        and of each that is but should not."""
+        found = collections.Counter((c.link, c.pids["below"], c.pids["statd"]) for c in list(self._connections))
+        wanted = collections.Counter((name, pid, pids["statd"]) for name, pid in pids.items() if name != "statd")
+        return sorted(((found - wanted) + (wanted - found)).elements())
 
     # --- the thread
 
     def _run(self):
         while not self._ended.is_set():
             for key, _ in self._selector.select(POLL_SECONDS):
-                try:
-                    if isinstance(key.data, str):
-                        self._accept(key.fileobj, key.data)
-                    elif key.data[0] in self._connections:
-                        self._pump(*key.data)
-                except Exception:  # whatever it is, the walk must hear of it and the house go on
-                    self.problems.append(traceback.format_exc())
+                if isinstance(key.data, str):
+                    self._try(self._accept, key.fileobj, key.data)
+                elif key.data[0] in self._connections:
+                    self._try(self._pump, *key.data)
             for tick in self.ticks:
-                tick()
+                self._try(tick)
+
+    def _try(self, function, *args):
+        """Whatever goes wrong, the walk must hear of it and the house go on."""
+        try:
+            function(*args)
+        except Exception:
+            self.problems.append(traceback.format_exc())
 
     def _accept(self, listener, name):
         below, _ = listener.accept()

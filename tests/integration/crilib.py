@@ -46,7 +46,7 @@ class Pod:
         self.lab.cri.stop_pod(self.id)
 
     def remove(self):
-        self.lab.cri.remove_pod(self.id)
+        self.lab.remove_pod(self.id)
 
 
 class Lab:
@@ -118,7 +118,15 @@ class Lab:
         """Runs a pod; options are those of cri.pod_config."""
         return Pod(self, name, uid or str(uuid.uuid4()), **options)
 
+    def remove_pod(self, pod_id):
+        """As the kubelet does, which never removes a sandbox that has containers: containerd 2.1 takes the
+        lock that keeps plugins from registering once for such a sandbox and again for each of its
+        containers, and waits for ever if a plugin asks to register in between."""
+        for container in self.cri.containers(pod_id):
+            self.cri.remove_container(container)
+        self.cri.remove_pod(pod_id)
+
     def remove_pods(self):
         for pod in self.cri.pods():
             self.cri.stop_pod(pod["id"])
-            self.cri.remove_pod(pod["id"])
+            self.remove_pod(pod["id"])

@@ -63,6 +63,7 @@ class Process:
         self.log_path = log_path
         self.status = None  # what it ended with: an exit status, or a signal's number, negative
         self.expected = False  # the test knows that it ended
+        self.resumed = False  # after a suspend
         self.kept_log = None
         with open(log_path, "ab") as log:
             self.log_start = log.tell()
@@ -103,6 +104,10 @@ class Process:
 
     def running(self):
         self.status = self.popen.poll()
+        if self.status is None and self.resumed:
+            # nsenter stops itself when it sees that its program is stopped, late perhaps, and does not
+            # see that it goes on: it would never wait for its end
+            self.popen.send_signal(signal.SIGCONT)
         return self.status is None
 
     def wait_log(self, pattern, timeout=5):
@@ -123,8 +128,18 @@ class Process:
     def signal(self, number):
         os.kill(self.pid, number)
 
+    def suspend(self):
+        """Stops it, until resume."""
+        self.resumed = False
+        self.signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.signal(signal.SIGCONT)
+        self.resumed = True
+
     def kill(self):
         """As a crash would end it."""
+        self.expected = True  # for whoever looks in between
         self.signal(signal.SIGKILL)
         self.wait_exit()
 

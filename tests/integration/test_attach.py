@@ -383,6 +383,29 @@ def test_devices_count_when_all_is_done(at, netns):
     assert check(at) == (2, 2)
 
 
+def test_attach_that_the_manager_ends_too_late_is_taken_back(at, netns):
+    """The runtime is told at once; the device does not stay where nobody expects it."""
+    at.prepare("c1", [result("dummy0")])
+    goes = threading.Event()
+    attach = at.dummy.peer.methods["device.attach"]
+
+    def held(peer, params, fds):
+        goes.wait(30 * procs_module.STRETCH)
+        return attach(peer, params, fds)
+    at.dummy.peer.methods["device.attach"] = held
+    with pytest.raises(mprpc.Error) as error:
+        at.attach(netns)
+    assert error.value.code == "deadline"
+    procs_module.wait_for(lambda: at.dummy.asked("device.detach"), what="device.detach")
+    goes.set()
+    undone, = at.dummy.asked("device.detach")
+    assert undone["allocation"]["device"]["name"] == "dummy0" and undone["sandboxID"] == "sandbox-1"
+    procs_module.wait_for(lambda: not at.attached(), what="the row's being free of the sandbox")
+    at.dummy.peer.methods["device.attach"] = attach
+    assert at.attach(netns) == 1
+    assert check(at) == (1, 1)
+
+
 def test_a_descriptor_that_is_no_network_namespace(at):
     at.prepare("c1", [result("dummy0")])
     for path, words in (("/dev/null", "is not a namespace"), ("/proc/self/ns/mnt", "not a network namespace")):

@@ -167,7 +167,7 @@ def test_a_request_that_nobody_waits_for_any_more_is_not_carried_out(statd, mana
 
 @pytest.mark.parametrize("count,why", [
     (-1, "dummy device count must not be negative: -1"),
-    (1025, "dummy device count must be at most 1024: 1025"),
+    (4097, "dummy device count must be at most 4096: 4097"),
     ("3", "count"),
 ])
 def test_wrong_configuration_is_told_to_statd(statd, start, count, why):

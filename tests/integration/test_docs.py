@@ -135,7 +135,7 @@ def test_sign_tells_privileges(room):
     assert told == set(re.findall(r"CAP_\w+", caps[1]) if caps else ())
     assert caps or row["capabilities"].startswith("none")
     assert ("own_user = true" in source) == ("own" in row["runs as"])
-    max_fds = re.search(r"\.max_fds = (\d+)", source)[1]
+    max_fds = re.search(r"(?:\.max_fds =|define MAX_FDS) (\d+)", source)[1]
     assert re.search(rf"\b{max_fds}\b", row["descriptors"])
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The helper that all other tests stand on: what it must notice, it notices."""
+import pathlib
+
 import pytest
 
 import procs as procs_module
@@ -52,6 +54,21 @@ def test_child_left_behind_counts(processes):
 
 def test_crash_is_no_failure(processes):
     process = shell(processes, "exec sleep 60")
+    process.kill()
+    assert process.status == -9
+    processes.finish()
+
+
+@pytest.mark.needs_root
+@pytest.mark.parametrize("via", ([], ["nsenter", "--pid=/proc/self/ns/pid", "--"]), ids=("alone", "nsenter"))
+def test_program_that_was_stopped_is_seen_to_end(processes, via):
+    """nsenter stops along with its program and must be made to go on as well."""
+    process = shell(processes, "echo up >&2; exec sleep 60", via=via)
+    process.wait_log("^up$")
+    process.suspend()
+    procs_module.wait_for(lambda: ") T " in pathlib.Path(f"/proc/{process.popen.pid}/stat").read_text(),
+                          what="the stop of what was started")
+    process.resume()
     process.kill()
     assert process.status == -9
     processes.finish()

@@ -221,8 +221,8 @@ def test_files_that_cannot_be_read(house):
     (house.claims_dir / "notes.txt").write_text("not an object")
     prepared(house, "a")
     statd, dummy, rx = start(house)
-    statd.wait_log(r"skipping a file.*broken\.yaml:\d+:\d+")
-    statd.wait_log(r"skipping a file.*other\.yaml: is neither")
+    statd.wait_log(r"something in the store cannot be restored.*broken\.yaml:\d+:\d+")
+    statd.wait_log(r"something in the store cannot be restored.*other\.yaml: is neither")
     assert "notes.txt" not in statd.log and len(house.rows()) == 1
     dummy.close()
     rx.close()

@@ -159,6 +159,7 @@ netclaim {version()} on node worker-node-1
   driver       networkdriver.cilium.io
   config       file {setting.house.config_path}
   claims       directory {setting.house.claims_dir}
+  slices       nothing is published yet
   devices      0
   allocations  0"""
     assert missing.splitlines() == [

@@ -186,20 +186,20 @@ START_TEST(test_text_is_exactly_this)
 
 	t.prepared.pod_claim_name = (char[]){"nic"};
 	t.devices[0].request = net_fast;
-	t.devices[0].attributes =
-		json_pack("{s:{s:s}, s:{s:i}}", "b", "string", "x", "a", "int", 1);
+	t.devices[0].attributes = packed_take(
+		json_pack("{s:{s:s}, s:{s:i}}", "b", "string", "x", "a", "int", 1));
 	t.devices[1] =
 		(struct prepared_device){.request = network, .pool = pool, .device = device};
 	t.devices[2] = (struct prepared_device){.request = net_fast,
 		.pool = pool,
 		.device = second,
-		.attributes = json_object()};
+		.attributes = packed_take(json_object())};
 	t.prepared.devices.n = 3;
 	write_ok("net");
 	text = read_file("net");
 	ck_assert_str_eq(text, OBJECT("v1beta1") OBJECT("v1alpha1"));
-	json_decref(t.devices[0].attributes);
-	json_decref(t.devices[2].attributes);
+	free(t.devices[0].attributes);
+	free(t.devices[2].attributes);
 }
 END_TEST
 

@@ -10,6 +10,7 @@
 
 static struct tables tables;
 static struct pool_list pools;
+static struct flaws flaws;
 static unsigned commits;
 
 static void count_commits(void *ctx, const struct table_commit *commit)
@@ -40,6 +41,7 @@ static void forget_pools(void)
 static void teardown(void)
 {
 	forget_pools();
+	flaws_fini(&flaws);
 	tables_fini(&tables);
 }
 
@@ -104,7 +106,7 @@ static void assert_device(const char *name, const char *should)
 
 	ck_assert_ptr_nonnull(row);
 	assert_rec(&rec_device, row->device, should);
-	ck_assert(json_equal(row->dev, row->device->state));
+	ck_assert(packed_equal(row->dev, row->device->state));
 }
 
 #define DUMMY(name_, mtu_)                                                                     \
@@ -142,10 +144,10 @@ START_TEST(same_report_wakes_nobody)
 {
 	report(MANAGER_DUMMY, "[" DUMMY("dummy0", "1") "]");
 	USE_POOLS("{'name': 'p', 'filter': {}}");
-	publish_annotate(&tables, &pools);
+	publish_annotate(&tables, &pools, &flaws);
 	ck_assert_uint_eq(commits, 2);
 	report(MANAGER_DUMMY, "[" DUMMY("dummy0", "1") "]");
-	publish_annotate(&tables, &pools);
+	publish_annotate(&tables, &pools, &flaws);
 	ck_assert_uint_eq(commits, 2);
 	ck_assert_str_eq(device_row_get(&tables, "dummy0")->pool, "p");
 }
@@ -262,78 +264,70 @@ END_TEST
 
 /* --- publication -------------------------------------------------------------------------- */
 
-/* "dummy0:p dummy1:p | dummy2:q": names, pools, slices */
+/* "dummy0:p dummy1:p": names, pools */
 static void assert_published(const char *should)
 {
 	cleanup_buf struct buf is = BUF_INIT;
-	struct node_pool pool;
+	const struct table_row *row;
 
 	buf_puts(&is, "");
-	publish_build(&tables, &pools, &pool);
-	for (size_t i = 0; i < pool.slices.n; i++) {
-		const struct slice *slice = &pool.slices.v[i];
+	publish_annotate(&tables, &pools, &flaws);
+	for (row = publish_first(&tables); row; row = publish_next(row)) {
+		json_t *device = publish_device(device_row_of(row));
+		const json_t *pool = json_object_get(
+			json_object_get(json_object_get(device, "attributes"), "pool"),
+			"string");
 
-		ck_assert_uint_le(slice->devices.n, SLICE_MAX_DEVICES);
-		buf_puts(&is, i ? " |" : "");
-		for (size_t j = 0; j < slice->devices.n; j++) {
-			const struct slice_device *device = &slice->devices.v[j];
-			const json_t *name = json_object_get(
-				json_object_get(device->attributes, "pool"), "string");
-
-			buf_printf(&is, "%s%s:%s", is.len ? " " : "", device->name,
-				json_string_value(name));
-		}
+		buf_printf(
+			&is, "%s%s:%s", is.len ? " " : "", row->key, json_string_value(pool));
+		json_decref(device);
 	}
 	ck_assert_str_eq(is.data, should);
-	rec_fini(&rec_node_pool, &pool);
+}
+
+static void assert_device_object(const char *name, const char *should)
+{
+	json_t *is, *object = tree_of(should);
+
+	publish_annotate(&tables, &pools, &flaws);
+	is = publish_device(device_row_get(&tables, name));
+	if (!json_equal(is, object))
+		ck_abort_msg("is %s, should be %s", json_dumps(is, JSON_SORT_KEYS), should);
+	json_decref(is);
+	json_decref(object);
 }
 
 static void assert_note(const char *device, const char *pool, const char *note)
 {
-	const struct device_row *row = device_row_get(&tables, device);
+	const struct device_row *row;
 	struct placement p;
 
-	publish_place(&tables, &pools, row, &p);
-	ck_assert_pstr_eq(p.pool, pool);
-	ck_assert_pstr_eq(p.note, note);
-	placement_fini(&p);
-	publish_annotate(&tables, &pools);
+	publish_annotate(&tables, &pools, &flaws);
 	row = device_row_get(&tables, device);
 	ck_assert_pstr_eq(row->pool, pool);
 	ck_assert_pstr_eq(row->note, note);
+	publish_place(&tables, &pools, &flaws, row, &p);
+	ck_assert_pstr_eq(p.pool, pool);
+	ck_assert_pstr_eq(p.note, note);
+	placement_fini(&p);
 }
 
-START_TEST(no_devices_one_empty_slice)
+START_TEST(what_is_said_of_a_device)
 {
-	struct node_pool pool;
-
-	USE_POOLS("{'name': 'p', 'filter': {}}");
-	publish_build(&tables, &pools, &pool);
-	assert_rec(&rec_node_pool, &pool, "{'slices': [{}]}");
-	rec_fini(&rec_node_pool, &pool);
-}
-END_TEST
-
-START_TEST(slice_says_what_the_device_is)
-{
-	struct node_pool pool;
-
 	USE_POOLS("{'name': 'p', 'filter': {}}");
 	report(MANAGER_RXQUEUE, "[" RX("rx1", "") ", " RX("rx0", SHAREABLE) "]");
 	report(MANAGER_DUMMY, "[{'name': 'dummy0', 'state': {}}]");
-	publish_build(&tables, &pools, &pool);
-	ck_assert_uint_eq(pool.slices.n, 1);
-	assert_rec(&rec_slice, &pool.slices.v[0],
-		"{'devices': ["
+	assert_device_object("dummy0",
 		"{'name': 'dummy0', 'attributes': {'pool': {'string': 'p'},"
-		" 'deviceManager': {'string': 'dummy'}}},"
+		" 'deviceManager': {'string': 'dummy'}}}");
+	assert_device_object("rx0",
 		"{'name': 'rx0', 'attributes': {'kernelIfName': {'string': 'rx0'},"
 		" 'pool': {'string': 'p'}, 'deviceManager': {'string': 'rxQueue'}},"
-		" 'capacity': {'rxQueues': {'value': '4'}}, 'allowMultipleAllocations': true},"
+		" 'capacity': {'rxQueues': {'value': '4'}}, 'allowMultipleAllocations': true}");
+	assert_device_object("rx1",
 		"{'name': 'rx1', 'attributes': {'kernelIfName': {'string': 'rx1'},"
 		" 'pool': {'string': 'p'}, 'deviceManager': {'string': 'rxQueue'}},"
-		" 'capacity': {'rxQueues': {'value': '4'}}}]}");
-	rec_fini(&rec_node_pool, &pool);
+		" 'capacity': {'rxQueues': {'value': '4'}}}");
 	/* the device's own attributes are as they were */
 	assert_device("rx0", RX("rx0", SHAREABLE));
 }
@@ -341,19 +335,15 @@ END_TEST
 
 START_TEST(attributes_are_live)
 {
-	struct node_pool pool;
-
 	USE_POOLS("{'name': 'p', 'filter': {}}");
 	report(MANAGER_DUMMY,
 		"[{'name': 'd', 'state': {}, 'attributes': {'speed': {'int': 1}}}]");
 	assert_published("d:p");
 	report(MANAGER_DUMMY,
 		"[{'name': 'd', 'state': {}, 'attributes': {'speed': {'int': 2}}}]");
-	publish_build(&tables, &pools, &pool);
-	assert_rec(&rec_slice, &pool.slices.v[0],
-		"{'devices': [{'name': 'd', 'attributes': {'speed': {'int': 2},"
-		" 'pool': {'string': 'p'}, 'deviceManager': {'string': 'dummy'}}}]}");
-	rec_fini(&rec_node_pool, &pool);
+	assert_device_object("d",
+		"{'name': 'd', 'attributes': {'speed': {'int': 2}, 'pool': {'string': 'p'},"
+		" 'deviceManager': {'string': 'dummy'}}}");
 }
 END_TEST
 
@@ -430,48 +420,6 @@ START_TEST(allocations_from_several_pools_hide)
 }
 END_TEST
 
-static void report_dummies(size_t n)
-{
-	struct device_list list = {.devices = {.v = xcalloc(n, sizeof(struct device)), .n = n}};
-
-	/* in the opposite order */
-	for (size_t i = 0; i < n; i++) {
-		list.devices.v[i].name = xasprintf("d%03zu", n - i);
-		list.devices.v[i].state = json_object();
-	}
-	inventory_report(&tables, MANAGER_DUMMY, &list);
-	for (size_t i = 0; i < n; i++)
-		rec_fini(&rec_device, &list.devices.v[i]);
-	free(list.devices.v);
-}
-
-static const struct {
-	size_t devices, slices, in_last;
-} sizes[] = {{1, 1, 1}, {64, 1, 64}, {65, 2, 1}, {130, 3, 2}, {4096, 64, 64}};
-
-START_TEST(slices_of_64)
-{
-	const char *last = "";
-	struct node_pool pool;
-
-	USE_POOLS("{'name': 'p', 'filter': {}}");
-	report_dummies(sizes[_i].devices);
-	publish_build(&tables, &pools, &pool);
-	ck_assert_uint_eq(pool.slices.n, sizes[_i].slices);
-	for (size_t i = 0; i < pool.slices.n; i++) {
-		const struct slice *slice = &pool.slices.v[i];
-
-		ck_assert_uint_eq(slice->devices.n,
-			i + 1 < pool.slices.n ? SLICE_MAX_DEVICES : sizes[_i].in_last);
-		for (size_t j = 0; j < slice->devices.n; j++) {
-			ck_assert_str_lt(last, slice->devices.v[j].name);
-			last = slice->devices.v[j].name;
-		}
-	}
-	rec_fini(&rec_node_pool, &pool);
-}
-END_TEST
-
 /* 30 attributes, and the two that are added, are as many as a slice takes */
 START_TEST(too_much_to_tell)
 {
@@ -490,6 +438,63 @@ START_TEST(too_much_to_tell)
 	assert_note("d", NULL,
 		"device has 33 attributes and capacities, at most 32 can be published");
 	assert_published("");
+}
+END_TEST
+
+/* One bad value costs that value, one bad name that device. */
+START_TEST(what_the_api_would_refuse)
+{
+	struct device bad = {.name = (char[]){"Bad"}};
+	struct device_list list = {.devices = {.v = &bad, .n = 1}};
+
+	USE_POOLS("{'name': 'a', 'filter': {}}", "{'name': 'b', 'filter': {}}");
+	inventory_report(&tables, MANAGER_RXQUEUE, &list);
+	report(MANAGER_DUMMY, "[{'name': 'ok', 'state': {}},"
+			      " {'name': 'half', 'state': {},"
+			      "  'attributes': {'0x': {'int': 1}, 'x': {'int': 1}}}]");
+	assert_published("half:a ok:a");
+	assert_note("Bad", NULL,
+		"device cannot be published: name is no DNS label: \"Bad\" (lower-case "
+		"letters, "
+		"digits and '-', which neither starts nor ends it)");
+	assert_note("half", "a",
+		"attribute '0x' is left out: the name is not made of letters, digits and '_', "
+		"beginning with no digit; device matches multiple pools: a, b");
+	assert_device_object("half",
+		"{'name': 'half', 'attributes': {'x': {'int': 1}, 'pool': {'string': 'a'},"
+		" 'deviceManager': {'string': 'dummy'}}}");
+	report(MANAGER_DUMMY,
+		"[{'name': 'half', 'state': {}, 'attributes': {'x': {'int': 1}}}]");
+	assert_published("half:a");
+	assert_note("half", "a", "device matches multiple pools: a, b");
+}
+END_TEST
+
+#define SPEED(name_, speed_)                                                                   \
+	"{'name': '" name_ "', 'state': {}, 'attributes': {'speed': {'int': " speed_ "}}}"
+
+START_TEST(what_the_server_refused)
+{
+	USE_POOLS("{'name': 'a', 'filter': {}}");
+	report(MANAGER_DUMMY, "[" SPEED("d", "1") ", " SPEED("e", "1") "]");
+	assert_published("d:a e:a");
+	flaws_refuse(&flaws, device_row_get(&tables, "d"), "it is ugly");
+	assert_published("e:a");
+	assert_note("d", NULL, "device cannot be published: it is ugly");
+	/* other devices come and go, the table changes: it stays as it was */
+	report(MANAGER_DUMMY, "[" SPEED("d", "1") "]");
+	assert_published("");
+	/* something else than what was refused */
+	report(MANAGER_DUMMY, "[" SPEED("d", "2") "]");
+	assert_published("d:a");
+	assert_note("d", "a", NULL);
+	/* gone, and back as it was refused once: it is tried */
+	flaws_refuse(&flaws, device_row_get(&tables, "d"), "still");
+	assert_published("");
+	report(MANAGER_DUMMY, "[]");
+	assert_published("");
+	report(MANAGER_DUMMY, "[" SPEED("d", "2") "]");
+	assert_published("d:a");
 }
 END_TEST
 
@@ -524,14 +529,14 @@ int main(void)
 	tcase_add_test(inventory, prepared_state_is_merged);
 	suite_add_tcase(suite, inventory);
 	tcase_add_checked_fixture(publish, setup, teardown);
-	tcase_add_test(publish, no_devices_one_empty_slice);
-	tcase_add_test(publish, slice_says_what_the_device_is);
+	tcase_add_test(publish, what_is_said_of_a_device);
 	tcase_add_test(publish, attributes_are_live);
 	tcase_add_test(publish, pool_of_a_device);
 	tcase_add_test(publish, allocation_pins);
 	tcase_add_test(publish, allocation_from_no_pool_hides);
 	tcase_add_test(publish, allocations_from_several_pools_hide);
-	tcase_add_loop_test(publish, slices_of_64, 0, ARRAY_SIZE(sizes));
+	tcase_add_test(publish, what_the_api_would_refuse);
+	tcase_add_test(publish, what_the_server_refused);
 	tcase_add_test(publish, too_much_to_tell);
 	tcase_add_test(publish, note_names_some_pools);
 	suite_add_tcase(suite, publish);

@@ -249,44 +249,138 @@ START_TEST(indexes_follow)
 END_TEST
 
 /* Any sequence of changes leaves what a plain array would hold. */
+#define N_MODEL 26
+#define NO_KIND 3
+
+struct model {
+	bool there[N_MODEL];
+	unsigned kind[N_MODEL];
+};
+
+static void model_put(struct model *m, unsigned i, unsigned kind, unsigned count)
+{
+	cleanup_buf struct buf text = BUF_INIT;
+
+	buf_printf(&text, "{'text': '%c', 'count': %u", 'a' + (int)i, count);
+	if (kind != NO_KIND)
+		buf_printf(&text, ", 'kind': '%u'", kind);
+	buf_puts(&text, "}");
+	if (m->there[i])
+		ck_assert_int_ge(update(text.data), 0);
+	else
+		ck_assert_int_eq(insert(text.data), 0);
+	m->there[i] = true;
+	m->kind[i] = kind;
+}
+
+static void model_check(const struct model *m)
+{
+	cleanup_buf struct buf keys = BUF_INIT;
+
+	buf_puts(&keys, "");
+	for (int i = 0; i < N_MODEL; i++)
+		if (m->there[i])
+			buf_printf(&keys, "%s%c", keys.len ? " " : "", 'a' + i);
+	assert_keys(keys.data);
+	for (unsigned kind = 0; kind < NO_KIND; kind++) {
+		const char name[] = {(char)('0' + kind), '\0'};
+		cleanup_buf struct buf of_kind = BUF_INIT;
+
+		buf_puts(&of_kind, "");
+		for (int i = 0; i < N_MODEL; i++)
+			if (m->there[i] && m->kind[i] == kind)
+				buf_printf(&of_kind, "%s%c", of_kind.len ? " " : "", 'a' + i);
+		assert_index(BY_KIND, name, of_kind.data);
+	}
+}
+
 START_TEST(agrees_with_an_array)
 {
-	bool model[26] = {false};
+	struct model model = {0};
 	unsigned state = 1;
 
 	for (int step = 0; step < 4000; step++) {
-		cleanup_buf struct buf keys = BUF_INIT, of_kind = BUF_INIT;
-		char text[64];
 		unsigned i;
 
 		state = state * 1103515245u + 12345u;
-		i = (state >> 16) % 26;
-		(void)snprintf(text, sizeof(text), "{'text': '%c', 'kind': '%u', 'count': %u}",
-			'a' + (int)i, i % 3, (state >> 8) % 1000);
+		i = (state >> 16) % N_MODEL;
 		if (state >> 31) {
-			if (model[i])
-				ck_assert_int_ge(update(text), 0);
-			else
-				ck_assert_int_eq(insert(text), 0);
-			model[i] = true;
+			model_put(&model, i, (state >> 24) % 4, (state >> 8) % 1000);
 		} else {
 			const char key[] = {(char)('a' + i), '\0'};
 
-			ck_assert_int_eq(table_delete(words, key), model[i]);
-			model[i] = false;
+			ck_assert_int_eq(table_delete(words, key), model.there[i]);
+			model.there[i] = false;
 		}
-		buf_puts(&keys, "");
-		buf_puts(&of_kind, "");
-		for (int j = 0; j < 26; j++) {
-			if (!model[j])
-				continue;
-			buf_printf(&keys, "%s%c", keys.len ? " " : "", 'a' + j);
-			if (j % 3 == 1)
-				buf_printf(&of_kind, "%s%c", of_kind.len ? " " : "", 'a' + j);
-		}
-		assert_keys(keys.data);
-		assert_index(BY_KIND, "1", of_kind.data);
+		model_check(&model);
 	}
+}
+END_TEST
+
+/* Walks of one table and its indexes do not get in each other's way, whatever is changed
+ * meanwhile. */
+START_TEST(walks_within_walks)
+{
+	struct model model = {0};
+	unsigned pairs = 0;
+
+	for (unsigned i = 0; i < N_MODEL; i++)
+		model_put(&model, i, i % 2, 1);
+	for (const struct table_row *a = table_first(words); a; a = table_next(a)) {
+		const struct table_row *b = table_index_first(words, BY_KIND, "1");
+
+		for (; b; b = table_index_next(b, BY_KIND)) {
+			model_put(&model, (unsigned)(*b->key - 'a'), 1, 2 + pairs);
+			pairs++;
+		}
+		model_put(&model, (unsigned)(*a->key - 'a'), 0, 1000);
+	}
+	/* those of kind 1 that are still to come, at each step */
+	ck_assert_uint_eq(pairs, 2 * (13 * 14 / 2));
+	model_check(&model);
+}
+END_TEST
+
+START_TEST(rows_stay_where_they_are)
+{
+	const struct table_row *rows[N_MODEL];
+	struct model model = {0};
+
+	for (unsigned i = 0; i < N_MODEL; i++) {
+		const char key[] = {(char)('a' + i), '\0'};
+
+		model_put(&model, i, 0, 1);
+		rows[i] = table_row(words, key);
+	}
+	for (int i = 0; i < 1000; i++) {
+		cleanup_free char *text = xasprintf("{'text': 'more-%d'}", i);
+
+		ck_assert_int_eq(insert(text), 0);
+	}
+	for (unsigned i = 0; i < N_MODEL; i++) {
+		const char key[] = {(char)('a' + i), '\0'};
+
+		model_put(&model, i, 1, 2);
+		ck_assert_ptr_eq(table_row(words, key), rows[i]);
+		ck_assert_str_eq(rows[i]->key, key);
+		ck_assert_int_eq(((const struct word *)rows[i]->rec)->count.v, 2);
+	}
+}
+END_TEST
+
+/* A place that was given up is another row's. */
+START_TEST(deleted_rows_make_room)
+{
+	for (int i = 0; i < 10000; i++) {
+		cleanup_free char *key = xasprintf("word-%d", i);
+		cleanup_free char *text = xasprintf("{'text': '%s', 'kind': 'k'}", key);
+
+		ck_assert_int_eq(insert(text), 0);
+		assert_index(BY_KIND, "k", key);
+		ck_assert(table_delete(words, key));
+		assert_index(BY_KIND, "k", "");
+	}
+	ck_assert_uint_eq(table_count(words), 0);
 }
 END_TEST
 
@@ -639,6 +733,9 @@ int main(void)
 	tcase_add_test(rows, row_at_hand_may_be_deleted);
 	tcase_add_test(rows, indexes_follow);
 	tcase_add_test(rows, agrees_with_an_array);
+	tcase_add_test(rows, walks_within_walks);
+	tcase_add_test(rows, rows_stay_where_they_are);
+	tcase_add_test(rows, deleted_rows_make_room);
 	suite_add_tcase(suite, rows);
 	tcase_add_checked_fixture(watching, setup, teardown);
 	tcase_add_test(watching, each_change_is_a_transaction);

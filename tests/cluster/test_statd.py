@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""statd in a cluster, from its configuration to the end of a claim, against the real servers: what the
+scheduler allocates is prepared as it stands, and all that statd asks for is allowed by k8s/rbac.yaml."""
+import json
+import uuid
+
+import pytest
+
+import house as h
+from cluster_house import BOTH, CONFIGS, DUMMY, POOLS, RESOURCE, ClusterHouse
+from procs import wait_for
+
+
+class Setting:
+    """A house whose statd is up and has published three dummies, and two queues if asked for."""
+
+    def __init__(self, procs, rundir, cluster, managers=None):
+        self.house = ClusterHouse(procs, rundir, cluster)
+        self.house.create_config(managers or DUMMY)
+        self.statd = self.house.start_statd()
+        self.connect(managers)
+        names = [f"dummy{i}" for i in range(3)] + (["eth0"] if managers else [])
+        self.house.wait_published(*names)
+        self.draplugind = self.house.start_draplugind()
+        self.kubelet = self.house.kubelet()
+        self.kubelet.register()
+
+    def connect(self, managers=None):
+        self.dummy = h.MockManager(self.house, "dummy", [h.dedicated(f"dummy{i}") for i in range(3)])
+        self.rx = None
+        if managers:
+            self.rx = h.MockManager(self.house, "rxQueue", [h.shareable("eth0")],
+                                    prepared={"ifName": "eth0", "state": {"physicalQueueID": 7}})
+
+    def restart(self, managers=None):
+        self.statd.kill()
+        self.statd = self.house.start_statd()
+        self.connect(managers)
+        self.house.wait_ready()
+
+    def prepare(self, *claims):
+        entries = self.kubelet.prepare([self.house.ref(c) for c in claims])
+        return [entries[c["metadata"]["uid"]] for c in claims]
+
+    def prepared(self, claim):
+        entry, = self.prepare(claim)
+        assert "error" not in entry, entry
+        return entry["devices"]
+
+    def unprepare(self, claim):
+        uid = claim["metadata"]["uid"]
+        return self.kubelet.unprepare([self.house.ref(claim)])[uid].get("error", "")
+
+
+@pytest.fixture
+def setting(cluster, procs, rundir):
+    made = Setting(procs, rundir, cluster)
+    yield made
+    made.kubelet.close()
+
+
+@pytest.fixture
+def sharing(cluster, procs, rundir):
+    if cluster.minor < 36 and not cluster.feature_gates.get("DRAConsumableCapacity"):
+        pytest.skip("this cluster was started without the feature gate DRAConsumableCapacity")
+    made = Setting(procs, rundir, cluster, BOTH)
+    yield made
+    made.kubelet.close()
+
+
+# --- configuration
+
+def test_configuration_is_waited_for_and_used_once(cluster, procs, rundir):
+    house = ClusterHouse(procs, rundir, cluster)
+    statd = house.start_statd(ready=False)
+    # a server that has only just heard of the kind says so, and is asked again
+    house.wait_missing(f"waiting for a CiliumNetworkDriverNodeConfig named {house.node}")
+    assert not house.status()["ready"]
+
+    house.create_config(DUMMY)
+    statd.wait_log("network driver configuration found", 30)
+    h.MockManager(house, "dummy", [h.dedicated("dummy0")])
+    house.wait_ready()
+    assert house.status()["notes"] == []
+    assert house.status()["driverName"] == h.DRIVER  # the server filled in the default
+
+    house.patch_config({"draRegistrationTimeout": 7})
+    wait_for(lambda: house.status()["notes"], 30, "a note about the change")
+    assert "it is used when statd is restarted" in house.status()["notes"][0]
+    assert statd.wait_log("config received, but we already have one")
+    house.patch_config({"draRegistrationTimeout": 5})
+    wait_for(lambda: not house.status()["notes"], 30, "the note's end")
+
+    cluster.ok("DELETE", f"{CONFIGS}/{house.node}")
+    wait_for(lambda: house.status()["notes"], 30, "a note about the end of the configuration")
+    assert "was deleted" in house.status()["notes"][0]
+    assert house.status()["ready"]
+
+
+def test_invalid_configuration_is_told_and_the_next_one_is_used(cluster, procs, rundir):
+    house = ClusterHouse(procs, rundir, cluster)
+    house.create_config(DUMMY, [POOLS[0], POOLS[0]])
+    statd = house.start_statd(ready=False)
+    statd.wait_log("invalid configuration", 30)
+    assert "duplicated pool name" in house.wait_missing("CiliumNetworkDriverNodeConfig")
+    house.patch_config({"pools": POOLS})
+    statd.wait_log("restored what was prepared", 30)
+
+
+def test_node_that_has_not_registered_is_waited_for(cluster, procs, rundir):
+    house = ClusterHouse(procs, rundir, cluster)
+    name = f"late-{uuid.uuid4().hex[:6]}"
+    house.node = name
+    statd = house.start_statd(ready=False)
+    statd.wait_log(f"no Node named {name}", 30)
+    assert name in house.wait_missing("a Node named")
+    cluster.make_node(name)
+    house.create_config(DUMMY)
+    statd.wait_log("restored what was prepared", 60)
+
+
+def test_what_is_wrong_with_the_command_line_is_said(cluster, procs, rundir):
+    house = ClusterHouse(procs, rundir, cluster)
+    for arguments, text in (
+            (["--kubeconfig", house.kubeconfig], "--node-name"),
+            (["--node-name", "n"], "--kubeconfig"),
+            (["--kubeconfig", rundir / "none", "--node-name", "n"], "No such file"),
+            (["--kubeconfig", house.kubeconfig, "--kube-context", "other", "--node-name", "n"], "other")):
+        statd = procs.start("statd", "--runtime-dir", house.runtime_dir, "--user", h.STATD_USER, *arguments)
+        assert statd.wait_exit() == 1
+        assert text in statd.log
+
+
+# --- claims as the scheduler leaves them
+
+def test_dedicated_device_from_template_to_the_end(setting, cluster):
+    house = setting.house
+    house.template("one", "fast-net", {"podIfName": "net1", "interfaceSysctlIPv4": {"arp_filter": "1"}})
+    claim = house.pod_with_claim("p1", "one")
+    mark = cluster.mark()
+    device, = setting.prepared(claim)
+    assert device["pool_name"] == house.node and device["request_names"] == ["net"]
+    entry, = house.entries(claim)
+    assert entry["device"] == device["device_name"]
+    assert entry["pool"] == house.node and "shareID" not in entry
+    condition, = entry["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Ready", "True", "Ready")
+    assert entry["networkData"] == {"interfaceName": "net1"}
+    assert entry["data"]["Config"]["podIfName"] == "net1"
+    assert entry["data"]["LogicalPool"] == "fast-net"
+    assert [(c.verb, c.resource, c.subresource, c.code) for c in house.calls(mark)] == [
+        ("get", "resourceclaims", "", 200), ("patch", "resourceclaims", "status", 200)]
+
+    mark = cluster.mark()
+    assert setting.prepared(claim) == [device]
+    assert [c.verb for c in house.calls(mark)] == ["get"]  # nothing to be written
+
+    mark = cluster.mark()
+    assert setting.unprepare(claim) == ""
+    assert house.rows() == [] and house.calls(mark) == []
+
+
+def test_claim_that_was_made_by_hand(setting, cluster):
+    house = setting.house
+    cluster.create({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+                    "metadata": {"name": "mine", "namespace": house.namespace},
+                    "spec": {"devices": {"requests": [{"name": "net", "firstAvailable": [
+                        {"name": "first", "deviceClassName": house.device_class("fast-net")}]}]}}})
+    cluster.make_pod(house.namespace, "p1", {"net": "mine"},
+                     spec={"nodeSelector": {"kubernetes.io/hostname": house.node}})
+    pod = cluster.wait_bound(house.namespace, "p1")
+    claim = cluster.claims_of(pod)["net"]
+    assert claim["status"]["allocation"]["devices"]["results"][0]["request"] == "net/first"
+    device, = setting.prepared(claim)
+    assert device["request_names"] == ["net"]
+    assert setting.unprepare(claim) == ""
+
+
+def test_two_claims_get_two_shares_and_the_third_waits(sharing, cluster):
+    house = sharing.house
+    # the scheduler of 1.34 finds nothing for a request of a capacity when other devices of the pool have
+    # none; the device's policy makes it one queue as well
+    house.template("queue", "rx-queue-pool", capacity={"rxQueues": "1"} if cluster.minor > 34 else None)
+    claims = [house.pod_with_claim(f"p{i}", "queue") for i in range(2)]
+    house.make_pod("p2", "queue")
+    assert "cannot allocate all claims" in cluster.wait_pending(house.namespace, "p2")
+    devices = [sharing.prepared(claim)[0] for claim in claims]
+    assert [d["device_name"] for d in devices] == ["eth0", "eth0"]
+    shares = [claim["status"]["allocation"]["devices"]["results"][0]["shareID"] for claim in claims]
+    assert [d["share_id"] for d in devices] == shares and shares[0] != shares[1]
+    for claim, share in zip(claims, shares):
+        entry, = house.entries(claim)
+        assert entry["shareID"] == share
+        assert entry["data"]["ConsumedCapacity"] == {"rxQueues": "1"}
+    rows = house.rows()
+    assert sorted(r["ShareID"] for r in rows) == sorted(shares)
+
+    sharing.restart(BOTH)
+    assert sorted(r["ShareID"] for r in house.rows()) == sorted(shares)
+    assert [sharing.prepared(claim)[0] for claim in claims] == devices
+    # the one that is given back is the third pod's
+    assert sharing.unprepare(claims[0]) == ""
+    cluster.delete_pod(house.namespace, "p0")
+    third = cluster.wait_bound(house.namespace, "p2", 120)
+    assert sharing.prepared(cluster.claims_of(third)["net"])
+
+
+def test_entries_of_other_drivers_stay(setting, cluster):
+    """Both drivers have a device in the claim; the other one's entry is there before ours is."""
+    house = setting.house
+    other = f"other-{house.node}.example.com"
+    cluster.create({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
+                    "metadata": {"name": f"other-{house.node}"},
+                    "spec": {"driver": other, "nodeName": house.node, "devices": [{"name": "gpu0"}],
+                             "pool": {"name": house.node, "generation": 1, "resourceSliceCount": 1}}})
+    cluster.create({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": other},
+                    "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{other}"'}}]}})
+    cluster.create({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+                    "metadata": {"name": "two", "namespace": house.namespace},
+                    "spec": {"devices": {"requests": [
+                        {"name": "gpu", "exactly": {"deviceClassName": other}},
+                        {"name": "net", "exactly": {"deviceClassName": house.device_class("fast-net")}}]}}})
+    cluster.make_pod(house.namespace, "p1", {"net": "two"},
+                     spec={"nodeSelector": {"kubernetes.io/hostname": house.node}})
+    claim = cluster.claims_of(cluster.wait_bound(house.namespace, "p1"))["net"]
+    path = f"{RESOURCE}/namespaces/{house.namespace}/resourceclaims/two/status"
+    cluster.ok("PATCH", f"{path}?fieldManager=other&force=true",
+               {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "two"},
+                "status": {"devices": [{"driver": other, "pool": house.node, "device": "gpu0",
+                                        "data": {"theirs": True}}]}}, content_type="application/apply-patch+yaml")
+    device, = setting.prepared(claim)
+    assert device["request_names"] == ["net"]
+    devices = house.claim_now(claim)["status"]["devices"]
+    assert sorted(d["driver"] for d in devices) == sorted([other, h.DRIVER])
+    assert next(d for d in devices if d["driver"] == other)["data"] == {"theirs": True}
+    assert setting.unprepare(claim) == ""
+
+
+def test_claim_that_is_not_the_one_asked_for(setting):
+    house = setting.house
+    house.template("one", "fast-net")
+    claim = house.pod_with_claim("p1", "one")
+    impostor = json.loads(json.dumps(claim))
+    impostor["metadata"]["uid"] = str(uuid.uuid4())
+    entry, = setting.prepare(impostor)
+    assert "replaced" in entry["error"]
+    missing = json.loads(json.dumps(claim))
+    missing["metadata"].update({"name": "none", "uid": str(uuid.uuid4())})
+    entry, = setting.prepare(missing)
+    assert "not found" in entry["error"]
+    assert setting.prepared(claim)
+
+
+def test_failure_is_an_event_of_the_claim(setting):
+    house = setting.house
+    house.template("bad", "fast-net", {"podIfName": "a-name-that-is-too-long"})
+    claim = house.pod_with_claim("p1", "bad")
+    entry, = setting.prepare(claim)
+    assert "too long" in entry["error"]
+    event = house.wait_event("PrepareFailed")
+    assert event["regarding"]["uid"] == claim["metadata"]["uid"]
+    assert event["regarding"]["kind"] == "ResourceClaim"
+    assert event["type"] == "Warning" and "too long" in event["note"]
+    # the kubelet asks again and again, the event is told once
+    setting.prepare(claim)
+    setting.prepare(claim)
+    assert len(house.events("PrepareFailed")) == 1
+
+
+def test_missing_right_is_named(setting, cluster):
+    if cluster.minor < 36:
+        pytest.skip("granular status authorization is of Kubernetes 1.36 and later")
+    house = setting.house
+    house.template("one", "fast-net")
+    claim = house.pod_with_claim("p1", "one")
+    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/netclaim"
+    role = cluster.ok("GET", path)
+    try:
+        rules = [r for r in role["rules"] if "resourceclaims/driver" not in r["resources"]]
+        cluster.ok("PATCH", path, {"rules": rules}, content_type="application/merge-patch+json")
+
+        def refused():
+            entry, = setting.prepare(claim)
+            return entry.get("error") or setting.unprepare(claim)
+        error = wait_for(refused, 30, "a refusal")
+        assert "associated-node:patch on resourceclaims/driver" in error and h.DRIVER in error
+        assert house.rows() == []
+    finally:
+        cluster.ok("PATCH", path, {"rules": role["rules"]}, content_type="application/merge-patch+json")
+    wait_for(lambda: "error" not in setting.prepare(claim)[0], 30, "the right's return")
+
+
+# --- restarts
+
+def test_restart_restores_without_the_manager_being_asked(setting, cluster):
+    house = setting.house
+    house.template("one", "fast-net", {"podIfName": "net1"})
+    claims = [house.pod_with_claim(f"p{i}", "one") for i in range(3)]
+    devices = [setting.prepared(claim) for claim in claims]
+    rows = sorted((r["DeviceName"], r["ClaimUID"], r["PodUID"], r["LogicalPool"]) for r in house.rows())
+    slices = {s["metadata"]["name"]: s["metadata"]["resourceVersion"] for s in house.slices()}
+    mark = cluster.mark()
+    setting.restart()
+    assert sorted((r["DeviceName"], r["ClaimUID"], r["PodUID"], r["LogicalPool"]) for r in house.rows()) == rows
+    assert setting.dummy.asked("device.setup") == []
+    wait_for(lambda: ", published" in house.status()["slices"], 30, "publication")
+    counts = {}
+    for call in house.calls(mark):
+        key = (call.verb, call.resource)
+        counts[key] = counts.get(key, 0) + 1
+    assert counts == {("get", "/version"): 1, ("get", "nodes"): 1, ("list", "ciliumnetworkdrivernodeconfigs"): 1,
+                      ("list", "pods"): 1, ("get", "resourceclaims"): 3, ("list", "resourceslices"): 1}
+    assert {s["metadata"]["name"]: s["metadata"]["resourceVersion"] for s in house.slices()} == slices
+    assert [setting.prepared(claim) for claim in claims] == devices
+    for claim in claims:
+        assert setting.unprepare(claim) == ""
+
+
+def test_server_that_is_down_at_the_start_is_waited_for(setting, cluster):
+    house = setting.house
+    house.template("one", "fast-net")
+    claim = house.pod_with_claim("p1", "one")
+    assert setting.prepared(claim)
+    setting.statd.kill()
+    cluster.kill_apiserver()
+    try:
+        setting.statd = house.start_statd(ready=False)
+        assert "API server" in house.wait_missing("waiting for")
+    finally:
+        cluster.start_apiserver()
+    setting.statd.wait_log("restored what was prepared", 60)
+    assert [r["ClaimUID"] for r in house.rows()] == [claim["metadata"]["uid"]]
+    setting.connect()
+    house.wait_ready()
+    assert setting.unprepare(claim) == ""
+
+
+def test_unprepare_needs_no_server(setting, cluster):
+    house = setting.house
+    house.template("one", "fast-net")
+    claim = house.pod_with_claim("p1", "one")
+    assert setting.prepared(claim)
+    cluster.kill_apiserver()
+    try:
+        assert setting.unprepare(claim) == ""
+        assert house.rows() == []
+    finally:
+        cluster.start_apiserver()
