@@ -85,7 +85,7 @@ ALL_LDFLAGS = $(LDFLAGS) $(HARDEN_LD) -Wl,--as-needed $(LDFLAGS_$(BUILD))
 
 # libraries of each program: beyond these nothing is linked
 LIBS_common := $(call pc-libs,libuv jansson libcap-ng libseccomp $(MSGPACK))
-LIBS_statd := $(call pc-libs,yaml-0.1 libcurl libcares)
+LIBS_statd := $(call pc-libs,yaml-0.1 libcurl libcares) -lprotobuf-nanopb
 LIBS_draplugind := $(call pc-libs,libnghttp2) -lprotobuf-nanopb
 LIBS_nrihookd := -lprotobuf-nanopb
 LIBS_netnsd :=

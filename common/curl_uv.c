@@ -3,10 +3,10 @@
  * libcurl on libuv: one poll handle for each of curl's sockets, one timer for all that it waits
  * for.
  *
- * Two things are easily done wrong here. curl closes a socket before it says that it need not be
- * watched any more, and by then its number may be another file's: so it is we who close curl's
- * sockets, after their poll handle has let go. And an error of poll() is curl's to hear of: it
- * finds out what is wrong by reading.
+ * Two things are easily done wrong here. curl closes a socket before it says that it need not
+ * be watched any more, and by then its number may be another file's: so it is we who close
+ * curl's sockets, after their poll handle has let go. And an error of poll() is curl's to hear
+ * of: it finds out what is wrong by reading.
  *
  * curl must not be called from its own callbacks. Those here only remember what it wants; what
  * its user does goes on in progress(), when curl has returned.
@@ -81,9 +81,9 @@ static struct curl_socket *socket_find(const struct curl_uv *c, int fd)
 {
 	struct curl_socket *s;
 
-	DL_FOREACH(c->sockets, s)
-	if (s->fd == fd)
-		return s;
+	for (s = c->sockets; s; s = s->next)
+		if (s->fd == fd)
+			return s;
 	return NULL;
 }
 

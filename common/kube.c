@@ -2,29 +2,30 @@
 /*
  * The client: which transfers there are, when each goes on the wire, and when it is over.
  *
- * A transfer waits for its turn, goes on the wire, and is over by an answer, by its deadline, or
- * because whoever wanted it does not any more. Nothing of ours is ever called from within curl:
- * its callbacks fill buffers, and when it has returned, progress() looks through what came. So
- * whoever is called may start and cancel whatever it wants, the client included.
+ * A transfer waits for its turn, goes on the wire, and is over by an answer, by its deadline,
+ * or because whoever wanted it does not any more. Nothing of ours is ever called from within
+ * curl: its callbacks fill buffers, and when it has returned, progress() looks through what
+ * came. So whoever is called may start and cancel whatever it wants, the client included.
  *
- * All transfers share one connection, that of the current link. A connection can be dead without
- * anybody saying so, and every new transfer would be put on it. When a deadline passes and not
- * one byte has come by the link since that transfer was sent, the link is given up: new transfers
- * get a new one, with a new connection; watches on the old one, of which nothing would be heard,
- * begin again there; calls on the old one are left to their own deadlines. A link without
- * transfers is closed.
+ * All transfers share one connection, that of the current link. A connection can be dead
+ * without anybody saying so, and every new transfer would be put on it. When a deadline passes
+ * and not one byte has come by the link since that transfer was sent, the link is given up: new
+ * transfers get a new one, with a new connection; watches on the old one, of which nothing
+ * would be heard, begin again there; calls on the old one are left to their own deadlines. A
+ * link without transfers is closed.
  *
- * When the server has a name, each link begins by asking for its address, and transfers wait for
- * that. One that failed ends the link as well: the next asks again, as the server may be elsewhere
- * by now. An address in the place of a name is used as it is.
+ * When the server has a name, each link begins by asking for its address, and transfers wait
+ * for that. One that failed ends the link as well: the next asks again, as the server may be
+ * elsewhere by now. An address in the place of a name is used as it is.
  *
- * There is one timer, for the nearest of all deadlines. While nothing is under way but watches it
- * is set to the end of the first of them, and curl sets none: an idle client is not woken.
+ * There is one timer, for the nearest of all deadlines. While nothing is under way but watches
+ * it is set to the end of the first of them, and curl sets none: an idle client is not woken.
  */
 #include "common/kube_internal.h"
 
 #include <ares.h>
 #include <assert.h>
+#include <malloc.h>
 #include <string.h>
 #include <utlist.h>
 
@@ -32,6 +33,11 @@
 
 /* When the server speaks only HTTP/1.1 each transfer under way has a connection of its own. */
 #define MAX_CONNECTIONS 16L
+
+/* What less leaves behind in the heap is not worth the walk through it. */
+#define LARGE_ANSWER (64u << 10)
+/* Likewise of calls that were there at once. */
+#define MANY_CALLS   128
 
 static void pump(struct kube *kube);
 static void on_progress(void *ctx);
@@ -42,7 +48,7 @@ static uv_handle_t *as_handle(void *handle)
 	return handle;
 }
 
-/* --- links ---------------------------------------------------------------------------------- */
+/* --- links -------------------------------------------------------------------------------- */
 
 static struct kube_link *link_get(struct kube *kube)
 {
@@ -100,7 +106,7 @@ static void link_release(struct kube_link *link)
 	link_settle(link);
 }
 
-/* --- transfers ------------------------------------------------------------------------------ */
+/* --- transfers ---------------------------------------------------------------------------- */
 
 void kube_transfer_init(struct kube_transfer *t, struct kube *kube,
 	const struct kube_transfer_ops *ops, const struct kube_request *request,
@@ -117,11 +123,16 @@ void kube_transfer_init(struct kube_transfer *t, struct kube *kube,
 		.path = xstrdup(request->path),
 		.query = xstrdup_opt(request->query),
 		.content_type = xstrdup(content_type),
+		.accept = xstrdup(request->accept ? request->accept : "application/json"),
 		.begun_ms = now_ms(),
 		.deadline_ms = now_ms() + timeout_ms,
 		.max_bytes = request->max_bytes ? request->max_bytes : KUBE_MAX_ANSWER,
 		.lines = lines,
 	};
+	if (request->bytes) {
+		t->body = xmemdup0(request->bytes, request->n_bytes);
+		t->body_len = request->n_bytes;
+	}
 	if (!request->body)
 		return;
 	t->body = json_dumps(request->body, JSON_COMPACT);
@@ -156,6 +167,12 @@ static void forget(struct kube_transfer *t)
 		kube->n_calls--;
 }
 
+void kube_give_back(size_t answer_bytes)
+{
+	if (answer_bytes >= LARGE_ANSWER)
+		(void)malloc_trim(0);
+}
+
 void kube_transfer_fini(struct kube_transfer *t)
 {
 	struct kube *kube = t->kube;
@@ -166,7 +183,9 @@ void kube_transfer_fini(struct kube_transfer *t)
 	free(t->path);
 	free(t->query);
 	free(t->content_type);
+	free(t->accept);
 	free(t->body);
+	free(t->refusal);
 	buf_fini(&t->answer);
 	*t = (struct kube_transfer){0};
 	if (was_under_way && !kube->closing)
@@ -190,7 +209,7 @@ json_t *kube_transfer_json(const struct kube_transfer *t, struct kube_error *ret
 	return NULL;
 }
 
-/* --- the timer ------------------------------------------------------------------------------ */
+/* --- the timer ---------------------------------------------------------------------------- */
 
 static void on_timer(uv_timer_t *timer);
 
@@ -214,13 +233,15 @@ void kube_transfer_set_deadline(struct kube_transfer *t, uint64_t deadline_ms)
 }
 
 /* done() comes with the next turn of the loop. */
-static void refuse(struct kube_transfer *t)
+static void refuse(struct kube_transfer *t, const struct err *err)
 {
+	t->refusal = xcalloc(1, sizeof(*t->refusal));
+	t->refusal->err = *err;
 	t->state = TRANSFER_REFUSED;
 	kube_transfer_set_deadline(t, 0);
 }
 
-/* --- the end of a transfer ------------------------------------------------------------------ */
+/* --- the end of a transfer ---------------------------------------------------------------- */
 
 static void complete(struct kube_transfer *t, struct kube_error *error)
 {
@@ -232,15 +253,20 @@ static void complete(struct kube_transfer *t, struct kube_error *error)
 	t->ops->done(t, error);
 	if (!kube->closing)
 		pump(kube);
+	if (kube->n_calls > 0)
+		return;
+	if (kube->most_calls >= MANY_CALLS)
+		(void)malloc_trim(0);
+	kube->most_calls = 0;
 }
 
 static struct kube_transfer *stream_on(const struct kube_link *link)
 {
 	struct kube_transfer *t;
 
-	DL_FOREACH(link->kube->transfers, t)
-	if (t->link == link && t->lines)
-		return t;
+	for (t = link->kube->transfers; t; t = t->next)
+		if (t->link == link && t->lines)
+			return t;
 	return NULL;
 }
 
@@ -259,10 +285,12 @@ static void expire(struct kube_transfer *t)
 {
 	const struct kube *kube = t->kube;
 	struct kube_link *link = t->link;
-	struct kube_error error = t->error;
+	struct kube_error error;
 	bool is_dead = link && link->heard == t->heard_before;
 
-	if (t->state != TRANSFER_REFUSED)
+	if (t->refusal)
+		error = *t->refusal;
+	else
 		kube_error_set(&error, ERR_DEADLINE, "no answer of %s within %.1f s%s",
 			kube->access.server, (double)(now_ms() - t->begun_ms) / 1000,
 			link                             ? ""
@@ -282,9 +310,9 @@ static struct kube_transfer *find_expired(const struct kube *kube, uint64_t now)
 {
 	struct kube_transfer *t;
 
-	DL_FOREACH(kube->transfers, t)
-	if (t->deadline_ms <= now)
-		return t;
+	for (t = kube->transfers; t; t = t->next)
+		if (t->deadline_ms <= now)
+			return t;
 	return NULL;
 }
 
@@ -297,18 +325,20 @@ static void on_timer(uv_timer_t *timer)
 	kube->timer_ms = 0;
 	while (!kube->closing && (t = find_expired(kube, now)))
 		expire(t);
-	DL_FOREACH(kube->transfers, t)
-	next = MIN(next, t->deadline_ms);
+	for (t = kube->transfers; t; t = t->next)
+		next = MIN(next, t->deadline_ms);
 	if (!kube->closing && next != UINT64_MAX)
 		set_timer(kube, next);
 }
 
-/* --- the wire ------------------------------------------------------------------------------- */
+/* --- the wire ----------------------------------------------------------------------------- */
 
 static void send_transfer(struct kube_transfer *t, struct kube_link *link)
 {
-	if (kube_wire_attach(t, link, &t->error.err) < 0) {
-		refuse(t);
+	struct err err = ERR_INIT;
+
+	if (kube_wire_attach(t, link, &err) < 0) {
+		refuse(t, &err);
 		return;
 	}
 	t->state = TRANSFER_ON_WIRE;
@@ -316,13 +346,16 @@ static void send_transfer(struct kube_transfer *t, struct kube_link *link)
 		t->kube->n_on_wire++;
 }
 
+/* One that is about to be given up is not sent any more. */
 static struct kube_transfer *next_waiting(const struct kube *kube)
 {
+	uint64_t now = now_ms();
 	struct kube_transfer *t;
 
-	DL_FOREACH(kube->transfers, t)
-	if (t->state == TRANSFER_WAITING && (t->lines || kube->n_on_wire < KUBE_MAX_PARALLEL))
-		return t;
+	for (t = kube->transfers; t; t = t->next)
+		if (t->state == TRANSFER_WAITING && t->deadline_ms > now &&
+			(t->lines || kube->n_on_wire < KUBE_MAX_PARALLEL))
+			return t;
 	return NULL;
 }
 
@@ -339,17 +372,15 @@ static void pump(struct kube *kube)
 	}
 }
 
-/* --- the server's address ------------------------------------------------------------------- */
+/* --- the server's address ----------------------------------------------------------------- */
 
 static void fail_waiting(struct kube *kube, const struct err *err)
 {
 	struct kube_transfer *t;
 
-	DL_FOREACH(kube->transfers, t)
-	if (t->state == TRANSFER_WAITING) {
-		t->error = (struct kube_error){.err = *err};
-		refuse(t);
-	}
+	for (t = kube->transfers; t; t = t->next)
+		if (t->state == TRANSFER_WAITING)
+			refuse(t, err);
 }
 
 static void on_address(void *ctx, const char *addresses, const struct err *err)
@@ -374,21 +405,23 @@ static void on_address(void *ctx, const char *addresses, const struct err *err)
 void kube_transfer_start(struct kube_transfer *t)
 {
 	struct kube *kube = t->kube;
+	struct err err;
 
 	assert(!kube->closing);
 	DL_APPEND(kube->transfers, t);
 	t->state = TRANSFER_WAITING;
 	set_timer(kube, t->deadline_ms);
 	if (!t->lines && kube->n_calls++ >= KUBE_MAX_CALLS) {
-		kube_error_set(&t->error, ERR_BUSY, "%d calls are waiting or under way already",
+		(void)err_set(&err, ERR_BUSY, "%d calls are waiting or under way already",
 			KUBE_MAX_CALLS);
-		refuse(t);
+		refuse(t, &err);
 		return;
 	}
+	kube->most_calls = MAX(kube->most_calls, kube->n_calls);
 	pump(kube);
 }
 
-/* --- what came ------------------------------------------------------------------------------ */
+/* --- what came ---------------------------------------------------------------------------- */
 
 /* After a 401 with a token that the file has a successor of by now. */
 static bool send_again(struct kube_transfer *t)
@@ -433,9 +466,9 @@ static struct kube_transfer *find_with_lines(struct kube_link *link)
 
 	if (!link->has_lines)
 		return NULL;
-	DL_FOREACH(link->kube->transfers, t)
-	if (t->link == link && t->has_lines)
-		return t;
+	for (t = link->kube->transfers; t; t = t->next)
+		if (t->link == link && t->has_lines)
+			return t;
 	link->has_lines = false;
 	return NULL;
 }
@@ -479,7 +512,7 @@ static void on_progress(void *ctx)
 	link_release(link);
 }
 
-/* --- the whole ------------------------------------------------------------------------------ */
+/* --- the whole ---------------------------------------------------------------------------- */
 
 const char *kube_description(const struct kube *kube)
 {
@@ -545,6 +578,8 @@ void kube_free(struct kube *kube)
 	kube->link = NULL;
 	while (kube->watches)
 		kube_watch_abandon(kube->watches);
+	if (kube->telling)
+		kube_list_close(kube->telling);
 	while (kube->transfers) {
 		struct kube_error error;
 
@@ -552,8 +587,10 @@ void kube_free(struct kube *kube)
 		complete(kube->transfers, &error);
 	}
 	/* one that is held is freed by whoever lets go of it */
-	DL_FOREACH_SAFE(kube->links, link, next)
-	link_settle(link);
+	for (link = kube->links; link; link = next) {
+		next = link->next;
+		link_settle(link);
+	}
 	kube_token_fini(&kube->token);
 	kube_wire_fini(kube);
 	kube_access_fini(&kube->access);

@@ -7,8 +7,8 @@
  *
  * A call is answered once, by its callback, later: never from inside the function that started
  * it. Nothing blocks. A call that gets 401 reads the token again and is repeated once if that
- * is another one; nothing else is repeated here: whoever calls knows whether the same call may be made twice. Watches
- * repeat by themselves.
+ * is another one; nothing else is repeated here: whoever calls knows whether the same call may
+ * be made twice. Watches repeat by themselves.
  *
  * What the server says is wrong is in the error: its own words, behind the call's:
  *
@@ -40,9 +40,10 @@ struct kube_error {
 int kube_global_init(struct err *err);
 
 /* What the confined process needs beyond the common system calls, for a table of privileges:
- * files (the token's; /etc/hosts and /etc/resolv.conf for a server that has a name; the system's
- * certificate authorities if no others are given), and sockets of other families than AF_UNIX. No
- * thread is ever made: names are resolved on the loop, by c-ares, anew with each connection. */
+ * files (the token's; /etc/hosts and /etc/resolv.conf for a server that has a name; the
+ * system's certificate authorities if no others are given), and sockets of other families than
+ * AF_UNIX. No thread is ever made: names are resolved on the loop, by c-ares, anew with each
+ * connection. */
 #define KUBE_SYSCALLS "openat", "socket"
 
 /* access is copied. The connection is made with the first call. Errors: ERR_INVALID. */
@@ -63,8 +64,12 @@ struct kube_request {
 	const char *query;        /* without '?', values escaped; NULL: none */
 	const char *content_type; /* NULL: application/json */
 	const json_t *body;       /* NULL: none. Encoded before this returns */
-	size_t max_bytes;         /* of the answer; 0: KUBE_MAX_ANSWER */
-	unsigned timeout_ms;      /* of the whole call; 0: KUBE_TIMEOUT_MS */
+	/* Instead of body, a text or binary object; copied. */
+	const void *bytes;
+	size_t n_bytes;
+	const char *accept;  /* NULL: application/json */
+	size_t max_bytes;    /* of the answer; 0: KUBE_MAX_ANSWER */
+	unsigned timeout_ms; /* of the whole call; 0: KUBE_TIMEOUT_MS */
 };
 
 #define KUBE_TIMEOUT_MS   10000
@@ -72,11 +77,17 @@ struct kube_request {
 #define KUBE_MAX_ANSWER   (4u << 20)
 /* Calls that wait or are under way at once; more are answered with ERR_BUSY. */
 #define KUBE_MAX_CALLS    4096
-/* Of them on the wire; the others wait in order, and their time runs. The server's default is 250 streams. */
+/* Of them on the wire; the others wait in order, and their time runs. The server's default is
+ * 250 streams. */
 #define KUBE_MAX_PARALLEL 32
 
 struct kube_call *kube_start(
 	struct kube *kube, const struct kube_request *request, kube_cb *cb, void *ctx);
+/* An answer of any form, as it came, borrowed. */
+typedef void kube_bytes_cb(
+	void *ctx, const struct kube_error *error, const void *bytes, size_t len);
+struct kube_call *kube_start_bytes(
+	struct kube *kube, const struct kube_request *request, kube_bytes_cb *cb, void *ctx);
 /* cb is never called; the server may have done the work all the same. Not from within cb: then
  * the call is over. NULL is fine. */
 void kube_cancel(struct kube_call *call);
@@ -89,7 +100,7 @@ char *kube_path(const char *group_version, const char *namespace, const char *re
 struct buf;
 void kube_query(struct buf *query, const char *key, const char *value);
 
-/* --- shorthands ---------------------------------------------------------------------------- */
+/* --- shorthands --------------------------------------------------------------------------- */
 
 struct kube_call *kube_get(struct kube *kube, const char *path, kube_cb *cb, void *ctx);
 struct kube_call *kube_create(
@@ -103,12 +114,12 @@ struct kube_call *kube_delete(struct kube *kube, const char *path, const char *u
 struct kube_call *kube_apply(struct kube *kube, const char *path, const char *field_manager,
 	const json_t *object, kube_cb *cb, void *ctx);
 
-/* --- lists ---------------------------------------------------------------------------------- */
+/* --- lists -------------------------------------------------------------------------------- */
 
 /* Each object of a list, in pages of page_size, so that neither side holds all of it. done is
  * called once: error NULL, resource_version that of the list (borrowed). When a page's token is
- * too old (410) error says so and status is 410; the caller begins anew. kind and apiVersion are
- * put into each object, which list items lack. */
+ * too old (410) error says so and status is 410; the caller begins anew. kind and apiVersion
+ * are put into each object, which list items lack. */
 typedef void kube_each_cb(void *ctx, const json_t *object);
 typedef void kube_listed_cb(
 	void *ctx, const struct kube_error *error, const char *resource_version);
@@ -118,7 +129,7 @@ struct kube_list *kube_list_start(struct kube *kube, const char *path, const cha
 /* From anywhere but done. NULL is fine. */
 void kube_list_cancel(struct kube_list *list);
 
-/* --- watches -------------------------------------------------------------------------------- */
+/* --- watches ------------------------------------------------------------------------------ */
 
 enum kube_event { KUBE_ADDED, KUBE_MODIFIED, KUBE_DELETED };
 
@@ -129,23 +140,23 @@ struct kube_watch_ops {
 	/* Objects of the list come as KUBE_ADDED. */
 	void (*event)(void *ctx, enum kube_event event, const json_t *object);
 	void (*synced)(void *ctx);
-	/* Something failed; it is tried again in retry_ms by itself. Told once for each failure,
-	 * and for a connection that merely ends not at all. */
+	/* Something failed; it is tried again in retry_ms by itself. Told once for each
+	 * failure, and for a connection that merely ends not at all. */
 	void (*failed)(void *ctx, const struct kube_error *error, uint64_t retry_ms);
 };
 
 struct kube_watch;
 
-/* A list, then a watch with bookmarks for 5 to 10 minutes at a time (with jitter), over and over.
- * A failure is tried again after 500 ms, doubling to 30 s, with jitter, or after what the server
- * asks for. A watch that is silent for longer than it was asked to last is taken for dead. One
- * event is at most KUBE_MAX_ANSWER. */
+/* A list, then a watch with bookmarks for 5 to 10 minutes at a time (with jitter), over and
+ * over. A failure is tried again after 500 ms, doubling to 30 s, with jitter, or after what the
+ * server asks for. A watch that is silent for longer than it was asked to last is taken for
+ * dead. One event is at most KUBE_MAX_ANSWER. */
 struct kube_watch *kube_watch_new(struct kube *kube, const char *path, const char *query,
 	unsigned page_size, const struct kube_watch_ops *ops, void *ctx);
 /* From anywhere, its own callbacks included. NULL is fine. */
 void kube_watch_free(struct kube_watch *watch);
 
-/* --- counting ------------------------------------------------------------------------------- */
+/* --- counting ----------------------------------------------------------------------------- */
 
 /* What the next failure in a row waits: 500 ms doubling to 30 s, plus or minus a fifth; attempt
  * from 0. Never less than the server asks for, up to two minutes. For callers that repeat by

@@ -24,7 +24,7 @@
 #define MAX_BASE64 (MAX_PEM / 3 * 4 + 4)
 #define MAX_TOKEN  (16u << 10)
 
-/* --- the file's records --------------------------------------------------------------------- */
+/* --- the file's records ------------------------------------------------------------------- */
 
 struct context {
 	char *cluster, *user;
@@ -93,7 +93,7 @@ static const struct rec_field kubeconfig_fields[] = {
 static REC_DESC(rec_kubeconfig, struct kubeconfig, "kubeconfig", kubeconfig_fields, NULL,
 	"clusters, users, and which go together");
 
-/* --- places in the file --------------------------------------------------------------------- */
+/* --- places in the file ------------------------------------------------------------------- */
 
 /* Where an entry is: "clusters[1].cluster" */
 struct place {
@@ -124,7 +124,7 @@ static int refuse(
 	return err_wrap(err, "%s:%u", doc_name(at->doc), line);
 }
 
-/* --- texts ---------------------------------------------------------------------------------- */
+/* --- texts -------------------------------------------------------------------------------- */
 
 static void wipe(char *text)
 {
@@ -216,8 +216,8 @@ static bool is_pem(const char *text)
 	return strstr(text, "-----BEGIN ") && strstr(text, "-----END ");
 }
 
-/* What the field "X" (a file) or "X-data" (base64, which wins) holds; NULL when there is neither.
- * An empty one counts as none. */
+/* What the field "X" (a file) or "X-data" (base64, which wins) holds; NULL when there is
+ * neither. An empty one counts as none. */
 static int load_pem(const struct place *at, const char *field, const char *file,
 	const char *data, char **ret, struct err *err)
 {
@@ -244,7 +244,7 @@ static int load_pem(const struct place *at, const char *field, const char *file,
 	return 0;
 }
 
-/* --- the server ----------------------------------------------------------------------------- */
+/* --- the server --------------------------------------------------------------------------- */
 
 /* Characters of a URL but for what has no place in this one: user, query, fragment. */
 static bool is_url_text(const char *text)
@@ -298,7 +298,7 @@ static int take_cluster(const struct place *at, const struct cluster *c,
 	return load_pem(at, "certificate-authority", c->ca_file, c->ca_data, &ret->ca, err);
 }
 
-/* --- the user ------------------------------------------------------------------------------- */
+/* --- the user ----------------------------------------------------------------------------- */
 
 #define USE_FILE                                                                               \
 	"use tokenFile, which is read again whenever it changes, or a client-certificate"
@@ -355,7 +355,7 @@ static int take_user(
 	return 0;
 }
 
-/* --- the file ------------------------------------------------------------------------------- */
+/* --- the file ----------------------------------------------------------------------------- */
 
 /* The entry of that name in the list of that name, of which the field "context", ... is decoded
  * into rec. */
@@ -462,7 +462,7 @@ int kube_access_file(
 	return r;
 }
 
-/* --- in a container ------------------------------------------------------------------------- */
+/* --- in a container ----------------------------------------------------------------------- */
 
 static char *in_cluster_server(const char *host, const char *port)
 {

@@ -24,10 +24,11 @@ struct kube_access {
 };
 
 /* The file as kubectl has it: its current-context, or the one named. Data beside names of files
- * wins (certificate-authority-data over certificate-authority, ...); names of files are relative
- * to the kubeconfig's directory. Refused, with the field's place in the file: an exec or
- * auth-provider plugin, user name and password, impersonation, insecure-skip-tls-verify, a proxy-url, a
- * server that is not https. ERR_NOT_FOUND when the file is not there. *ret is overwritten. */
+ * wins (certificate-authority-data over certificate-authority, ...); names of files are
+ * relative to the kubeconfig's directory. Refused, with the field's place in the file: an exec
+ * or auth-provider plugin, user name and password, impersonation, insecure-skip-tls-verify, a
+ * proxy-url, a server that is not https. ERR_NOT_FOUND when the file is not there. *ret is
+ * overwritten. */
 int kube_access_file(
 	const char *path, const char *context, struct kube_access *ret, struct err *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls: one request, one answer, which is JSON. */
+/* Calls: one request, one answer, which is JSON unless something else was asked for. */
 #include "common/kube_internal.h"
 
 #include <string.h>
@@ -7,6 +7,7 @@
 struct kube_call {
 	struct kube_transfer t;
 	kube_cb *cb;
+	kube_bytes_cb *bytes_cb; /* instead */
 	void *ctx;
 };
 
@@ -24,9 +25,15 @@ static void call_free(struct kube_call *call)
 static void call_done(struct kube_transfer *t, const struct kube_error *error)
 {
 	struct kube_call *call = call_of(t);
+	size_t size = t->answer.len;
 	struct kube_error no_json;
 	json_t *object = NULL;
 
+	if (call->bytes_cb) {
+		call->bytes_cb(call->ctx, error, t->answer.data, error ? 0 : t->answer.len);
+		call_free(call);
+		return;
+	}
 	if (!error) {
 		object = kube_transfer_json(t, &no_json);
 		if (!object)
@@ -35,18 +42,37 @@ static void call_done(struct kube_transfer *t, const struct kube_error *error)
 	call->cb(call->ctx, error, object);
 	json_decref(object);
 	call_free(call);
+	kube_give_back(size);
 }
 
 static const struct kube_transfer_ops call_ops = {.done = call_done};
 
-struct kube_call *kube_start(
-	struct kube *kube, const struct kube_request *request, kube_cb *cb, void *ctx)
+static struct kube_call *call_new(
+	struct kube *kube, const struct kube_request *request, void *ctx)
 {
 	struct kube_call *call = xcalloc(1, sizeof(*call));
 
 	kube_transfer_init(&call->t, kube, &call_ops, request, NULL);
-	call->cb = cb;
 	call->ctx = ctx;
+	return call;
+}
+
+struct kube_call *kube_start(
+	struct kube *kube, const struct kube_request *request, kube_cb *cb, void *ctx)
+{
+	struct kube_call *call = call_new(kube, request, ctx);
+
+	call->cb = cb;
+	kube_transfer_start(&call->t);
+	return call;
+}
+
+struct kube_call *kube_start_bytes(
+	struct kube *kube, const struct kube_request *request, kube_bytes_cb *cb, void *ctx)
+{
+	struct kube_call *call = call_new(kube, request, ctx);
+
+	call->bytes_cb = cb;
 	kube_transfer_start(&call->t);
 	return call;
 }
@@ -57,7 +83,7 @@ void kube_cancel(struct kube_call *call)
 		call_free(call);
 }
 
-/* --- shorthands ----------------------------------------------------------------------------- */
+/* --- shorthands --------------------------------------------------------------------------- */
 
 struct kube_call *kube_get(struct kube *kube, const char *path, kube_cb *cb, void *ctx)
 {

@@ -20,7 +20,8 @@ struct kube_transfer;
 struct kube_link;
 
 struct kube_transfer_ops {
-	/* More lines have come, of an answer that is a stream of them. May fini the transfer. */
+	/* More lines have come, of an answer that is a stream of them. May fini the transfer.
+	 */
 	void (*lines)(struct kube_transfer *t);
 	/* It is over, and forgotten here: all that is left to do is to fini it. error NULL: the
 	 * status was 2xx. */
@@ -31,7 +32,7 @@ enum kube_transfer_state {
 	TRANSFER_NEW,
 	TRANSFER_WAITING, /* for its turn, or for the server's address */
 	TRANSFER_ON_WIRE,
-	TRANSFER_REFUSED, /* error says why; done() is to be called */
+	TRANSFER_REFUSED, /* refusal says why; done() is to be called */
 	TRANSFER_OVER,
 };
 
@@ -43,7 +44,7 @@ struct kube_transfer {
 	struct kube_transfer *prev, *next; /* of the kube */
 
 	/* what is asked */
-	char *method, *path, *query, *content_type;
+	char *method, *path, *query, *content_type, *accept;
 	char *body;
 	size_t body_len, body_at;
 	uint64_t begun_ms;
@@ -54,8 +55,8 @@ struct kube_transfer {
 	struct curl_slist *headers;
 	uint64_t heard_before; /* of the link, when this was sent */
 	unsigned token_generation;
-	bool repeated; /* after a 401 */
-	char curl_says[CURL_ERROR_SIZE];
+	bool repeated;   /* after a 401 */
+	char *curl_says; /* CURL_ERROR_SIZE */
 
 	/* what is answered */
 	int status;
@@ -67,7 +68,7 @@ struct kube_transfer {
 	struct kube_lines *lines;
 	bool has_lines;
 
-	struct kube_error error;
+	struct kube_error *refusal; /* of one that is TRANSFER_REFUSED */
 };
 
 /* request is copied. lines NULL: a call. */
@@ -82,13 +83,13 @@ void kube_transfer_fini(struct kube_transfer *t);
 /* The answer as a tree, the caller's; NULL and *ret is filled when it is none. */
 json_t *kube_transfer_json(const struct kube_transfer *t, struct kube_error *ret);
 
-/* --- kube_wire.c: a transfer and its easy handle ------------------------------------------- */
+/* --- kube_wire.c: a transfer and its easy handle ------------------------------------------ */
 
 /* Puts it on the link's multi handle. ERR_UNAVAILABLE when there is no token. */
 int kube_wire_attach(struct kube_transfer *t, struct kube_link *link, struct err *err);
 void kube_wire_detach(struct kube_transfer *t);
 
-/* --- kube_status.c: what went wrong -------------------------------------------------------- */
+/* --- kube_status.c: what went wrong ------------------------------------------------------- */
 
 /* "GET /api/v1/…: " in front of the message. */
 void kube_error_wrap(const struct kube_transfer *t, struct kube_error *error);
@@ -103,7 +104,7 @@ void kube_error_set(struct kube_error *ret, enum err_kind kind, const char *fmt,
 /* A header field "Warning" (RFC 7234, 5.5) as the server sends them: logged, each text once. */
 void kube_warning(const char *value, size_t len);
 
-/* --- kube.c -------------------------------------------------------------------------------- */
+/* --- kube.c ------------------------------------------------------------------------------- */
 
 /* One multi handle, and on it normally one connection. */
 struct kube_link {
@@ -126,7 +127,9 @@ struct kube {
 	struct kube_link *links;
 	struct kube_transfer *transfers; /* in the order of their starts */
 	struct kube_watch *watches;
+	struct kube_list *telling; /* whose objects are told just now, if any are */
 	size_t n_calls, n_on_wire;
+	size_t most_calls; /* at once, since there were none */
 	uv_timer_t timer;  /* the next deadline */
 	uint64_t timer_ms; /* that it is set to, 0: none */
 	bool closing;
@@ -142,6 +145,11 @@ struct kube {
 int kube_wire_init(struct kube *kube, struct err *err);
 void kube_wire_fini(struct kube *kube);
 
+/* An answer of this size was parsed, and the tree is freed: what it took goes back to the system
+ * if it was much. A tree takes several times its text, and the process may never need as much
+ * again. */
+void kube_give_back(size_t answer_bytes);
+
 void kube_watch_abandon(struct kube_watch *watch);
 
 /* Evenly from 0 to n - 1. */
@@ -149,3 +157,5 @@ uint64_t kube_random_below(uint64_t n);
 
 /* Called when the list's first page is there, before `each`. */
 void kube_list_on_begin(struct kube_list *list, void (*begin)(void *ctx));
+/* Ends the one that is telling its objects: done is called, and no other object is told. */
+void kube_list_close(struct kube_list *list);

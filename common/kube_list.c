@@ -3,18 +3,13 @@
  * Lists, page by page. A page is asked for when all of the one before it has been told, so that
  * there is never more than one here.
  *
- * How large a page becomes nobody knows before it is there. One that is too long for an answer is
- * asked for again with half as many objects: the server takes the place where a page begins from
- * the token alone.
+ * How large a page becomes nobody knows before it is there. One that is too long for an answer
+ * is asked for again with half as many objects: the server takes the place where a page begins
+ * from the token alone.
  */
 #include "common/kube_internal.h"
 
-#include <malloc.h>
 #include <string.h>
-
-/* A tree takes several times its text. What a page of this size leaves behind in the heap is
- * worth giving back: the process may never need as much again. */
-#define LARGE_PAGE (64u << 10)
 
 struct kube_list {
 	struct kube *kube;
@@ -24,7 +19,6 @@ struct kube_list {
 	unsigned page_size;
 	bool begun;
 	bool telling, cancelled; /* cancelled while an object is told */
-	bool was_large;
 	void (*begin)(void *ctx);
 	kube_each_cb *each;
 	kube_listed_cb *done;
@@ -35,8 +29,6 @@ static const struct kube_transfer_ops list_ops;
 
 static void list_free(struct kube_list *list)
 {
-	if (list->was_large)
-		(void)malloc_trim(0);
 	free(list->path);
 	free(list->query);
 	free(list->next);
@@ -71,13 +63,11 @@ static json_t *item_kind(const json_t *page)
 	return json_stringn(kind, len - 4);
 }
 
-/* 1 when the list was cancelled meanwhile */
-static int tell(struct kube_list *list, const json_t *page)
+static void tell_objects(struct kube_list *list, const json_t *page)
 {
 	json_t *version = json_object_get(page, "apiVersion"), *kind = item_kind(page), *item;
 	size_t i;
 
-	list->telling = true;
 	json_array_foreach (json_object_get(page, "items"), i, item) {
 		if (!json_is_object(item))
 			continue;
@@ -89,9 +79,23 @@ static int tell(struct kube_list *list, const json_t *page)
 		if (list->cancelled)
 			break;
 	}
-	list->telling = false;
 	json_decref(kind);
-	return list->cancelled;
+}
+
+/* Whoever is told may cancel the list, and may close the client. */
+static void tell(struct kube_list *list, const json_t *page)
+{
+	struct kube *kube = list->kube;
+
+	kube->telling = list;
+	list->telling = true;
+	if (!list->begun && list->begin)
+		list->begin(list->ctx);
+	list->begun = true;
+	if (!list->cancelled)
+		tell_objects(list, page);
+	list->telling = false;
+	kube->telling = NULL;
 }
 
 static void finish(
@@ -101,32 +105,14 @@ static void finish(
 	list_free(list);
 }
 
-/* The client may have been closed by what was told. */
-static void ask_again(struct kube_list *list)
-{
-	struct kube_error error;
-
-	if (!list->kube->closing) {
-		ask(list);
-		return;
-	}
-	kube_error_set(&error, ERR_UNAVAILABLE, "the client was closed");
-	finish(list, &error, NULL);
-}
-
 static void page_came(struct kube_list *list, const json_t *page)
 {
 	const json_t *metadata = json_object_get(page, "metadata");
 	const char *next = json_string_value(json_object_get(metadata, "continue"));
 	const char *version = json_string_value(json_object_get(metadata, "resourceVersion"));
 
-	if (!list->begun && list->begin) {
-		list->telling = true;
-		list->begin(list->ctx);
-		list->telling = false;
-	}
-	list->begun = true;
-	if (list->cancelled || tell(list, page)) {
+	tell(list, page);
+	if (list->cancelled) {
 		list_free(list);
 		return;
 	}
@@ -136,7 +122,7 @@ static void page_came(struct kube_list *list, const json_t *page)
 	}
 	free(list->next);
 	list->next = xstrdup(next);
-	ask_again(list);
+	ask(list);
 }
 
 static bool is_list(const json_t *page)
@@ -149,10 +135,10 @@ static void list_done(struct kube_transfer *t, const struct kube_error *error)
 {
 	struct kube_list *list = container_of(t, struct kube_list, t);
 	bool was_too_long = t->too_long;
+	size_t size = t->answer.len;
 	struct kube_error wrong;
 	json_t *page = NULL;
 
-	list->was_large |= t->answer.len > LARGE_PAGE || was_too_long;
 	if (!error) {
 		page = kube_transfer_json(t, &wrong);
 		if (!page)
@@ -166,13 +152,14 @@ static void list_done(struct kube_transfer *t, const struct kube_error *error)
 	kube_transfer_fini(t);
 	if (error && was_too_long && list->page_size > 1) {
 		list->page_size /= 2;
-		ask_again(list);
+		ask(list);
 	} else if (error) {
 		finish(list, error, NULL);
 	} else {
 		page_came(list, page);
 	}
 	json_decref(page);
+	kube_give_back(size);
 }
 
 static const struct kube_transfer_ops list_ops = {.done = list_done};
@@ -198,6 +185,17 @@ struct kube_list *kube_list_start(struct kube *kube, const char *path, const cha
 void kube_list_on_begin(struct kube_list *list, void (*begin)(void *ctx))
 {
 	list->begin = begin;
+}
+
+void kube_list_close(struct kube_list *list)
+{
+	struct kube_error error;
+
+	if (list->cancelled)
+		return;
+	list->cancelled = true;
+	kube_error_set(&error, ERR_UNAVAILABLE, "the client was closed");
+	list->done(list->ctx, &error, NULL);
 }
 
 void kube_list_cancel(struct kube_list *list)

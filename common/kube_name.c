@@ -3,16 +3,16 @@
  * Host names by c-ares.
  *
  * The C library resolves names by blocking, libcurl by doing that in a thread. This process may
- * make no thread, and its loop must not block. Resolving once at the start would do neither, but
- * then the name server would have to be up before us, and a server that moves would be lost until
- * a restart: a name is given to a server so that it can move. c-ares speaks the protocol itself,
- * on sockets that the loop watches.
+ * make no thread, and its loop must not block. Resolving once at the start would do neither,
+ * but then the name server would have to be up before us, and a server that moves would be lost
+ * until a restart: a name is given to a server so that it can move. c-ares speaks the protocol
+ * itself, on sockets that the loop watches.
  *
  * Each question has a channel of its own, so that it is asked by what resolv.conf says then.
  *
- * c-ares says that it lets go of a socket before it closes it; see curl_uv.c for where it is not
- * so. Its answers are told from within its functions, which must not be destroyed there: so an
- * answer is kept, and told when they have returned.
+ * c-ares says that it lets go of a socket before it closes it; see curl_uv.c for where it is
+ * not so. Its answers are told from within its functions, which must not be destroyed there: so
+ * an answer is kept, and told when they have returned.
  */
 #include "common/kube_name.h"
 
@@ -59,7 +59,7 @@ static uv_handle_t *as_handle(void *handle)
 	return handle;
 }
 
-/* --- the answer ----------------------------------------------------------------------------- */
+/* --- the answer --------------------------------------------------------------------------- */
 
 static void put_address(struct buf *to, const struct sockaddr *address)
 {
@@ -104,7 +104,7 @@ static void tell(struct kube_name *name)
 	name->cb(name->ctx, name->addresses.len ? name->addresses.data : NULL, &name->err);
 }
 
-/* --- the loop ------------------------------------------------------------------------------- */
+/* --- the loop ----------------------------------------------------------------------------- */
 
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
@@ -157,9 +157,9 @@ static void on_socket(void *ctx, ares_socket_t fd, int readable, int writable)
 	struct kube_name *name = ctx;
 	struct name_socket *s;
 
-	DL_FOREACH(name->sockets, s)
-	if (s->fd == fd)
-		break;
+	for (s = name->sockets; s; s = s->next)
+		if (s->fd == fd)
+			break;
 	if (!readable && !writable) {
 		if (s)
 			socket_drop(s);
@@ -173,7 +173,7 @@ static void on_socket(void *ctx, ares_socket_t fd, int readable, int writable)
 			(readable ? UV_READABLE : 0) | (writable ? UV_WRITABLE : 0), on_poll);
 }
 
-/* --- the whole ------------------------------------------------------------------------------ */
+/* --- the whole ---------------------------------------------------------------------------- */
 
 static void ask(struct kube_name *name)
 {

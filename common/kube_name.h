@@ -13,9 +13,9 @@ struct kube_name;
  * It may free the query. */
 typedef void kube_name_cb(void *ctx, const char *addresses, const struct err *err);
 
-/* Asks as the system's files say: /etc/hosts, and the servers of /etc/resolv.conf, which are read
- * now. cb is called once, later. */
+/* Asks as the system's files say: /etc/hosts, and the servers of /etc/resolv.conf, which are
+ * read now. cb is called once, later. */
 struct kube_name *kube_name_new(uv_loop_t *loop, const char *host, kube_name_cb *cb, void *ctx);
-/* cb is not called any more. To be called after it was, too. The handles on the loop close later
- * by themselves. NULL is fine. */
+/* cb is not called any more. To be called after it was, too. The handles on the loop close
+ * later by themselves. NULL is fine. */
 void kube_name_free(struct kube_name *name);

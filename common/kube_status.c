@@ -4,8 +4,8 @@
  *
  * An API server answers with a Status object. What stands between it and us may answer too, in
  * HTML or plain text, and an old path of the server itself says "404 page not found": of such
- * only the beginning of the first line is told. All of it comes from outside: control characters
- * do not get into a log.
+ * only the beginning of the first line is told. All of it comes from outside: control
+ * characters do not get into a log.
  */
 #include "common/kube_internal.h"
 
@@ -23,7 +23,7 @@
 /* Of a server's warnings: each is told once, and only so many. */
 #define MAX_WARNINGS  64
 
-/* --- the Status object ---------------------------------------------------------------------- */
+/* --- the Status object -------------------------------------------------------------------- */
 
 struct cause {
 	char *message, *field;
@@ -82,7 +82,7 @@ static bool decode(const char *text, size_t len, struct status *ret)
 	return ok;
 }
 
-/* --- as an error ---------------------------------------------------------------------------- */
+/* --- as an error -------------------------------------------------------------------------- */
 
 static enum err_kind kind_of(int status)
 {
@@ -168,6 +168,9 @@ void kube_error_from_status(int status, unsigned retry_after_ms, const char *tex
 	struct status s = {0};
 
 	*ret = (struct kube_error){.status = status, .retry_after_ms = retry_after_ms};
+	/* the binary form, where it was asked for: its code must do */
+	if (len >= sizeof("k8s") && memcmp(text, "k8s", sizeof("k8s")) == 0)
+		len = 0;
 	if (len > 0 && decode(text, len, &s)) {
 		from_object(status, &s, ret);
 		rec_fini(&rec_status, &s);
@@ -184,7 +187,7 @@ void kube_error_wrap(const struct kube_transfer *t, struct kube_error *error)
 		len > MAX_PATH_TOLD ? "..." : "");
 }
 
-/* --- no answer ------------------------------------------------------------------------------ */
+/* --- no answer ---------------------------------------------------------------------------- */
 
 static enum err_kind kind_of_curl(CURLcode code)
 {
@@ -218,7 +221,7 @@ void kube_error_from_curl(const struct kube_transfer *t, CURLcode code, struct k
 	str_sanitize(ret->err.message);
 }
 
-/* --- warnings ------------------------------------------------------------------------------- */
+/* --- warnings ----------------------------------------------------------------------------- */
 
 /* 299 - "a text, in which \" and \\ are escaped" */
 static char *warning_text(const char *value, size_t len)

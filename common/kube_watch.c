@@ -10,9 +10,9 @@
  *	  |            a failure in either
  *	  +---- PAUSED <----- (back to where it was: the version is kept unless it is too old)
  *
- * The server ends each stream after the time that it is asked to last, which differs from one to
- * the next, so that the watches of many nodes do not begin all at once again. Bookmarks bring new
- * versions while nothing happens, so that the last one heard of is seldom too old.
+ * The server ends each stream after the time that it is asked to last, which differs from one
+ * to the next, so that the watches of many nodes do not begin all at once again. Bookmarks
+ * bring new versions while nothing happens, so that the last one heard of is seldom too old.
  *
  * Attempts that follow each other without anything gained wait longer and longer. Something is
  * gained when an event or a bookmark comes, or the stream lasts.
@@ -27,7 +27,7 @@
 /* What a server may take to end a stream when its time is over. */
 #define STREAM_SLACK_MS  30000
 /* Until the stream begins: a server may first wait for its own cache. */
-#define STREAM_ANSWER_MS 30000
+#define STREAM_ANSWER_MS 15000
 /* After so many failures in a row it may be what we ask for that is wrong. */
 #define SUSPECT_ATTEMPTS 3
 /* A stream that lasted for this long was worth it. */
@@ -56,7 +56,7 @@ struct kube_watch {
 
 static void proceed(struct kube_watch *w);
 
-/* --- waiting -------------------------------------------------------------------------------- */
+/* --- waiting ------------------------------------------------------------------------------ */
 
 static void on_timer(uv_timer_t *timer)
 {
@@ -89,7 +89,7 @@ static void fail(struct kube_watch *w, const struct kube_error *error)
 		w->ops->failed(w->ctx, error, wait_ms);
 }
 
-/* --- the list ------------------------------------------------------------------------------- */
+/* --- the list ----------------------------------------------------------------------------- */
 
 static void on_begin(void *ctx)
 {
@@ -123,7 +123,7 @@ static void on_listed(void *ctx, const struct kube_error *error, const char *res
 		proceed(w);
 }
 
-/* --- the stream ----------------------------------------------------------------------------- */
+/* --- the stream --------------------------------------------------------------------------- */
 
 static void stream_stop(struct kube_watch *w)
 {
@@ -142,8 +142,8 @@ static void forget_version(struct kube_watch *w)
 	w->version = NULL;
 }
 
-/* The server does not remember what came after our version. If nothing was gained since the list
- * that it is from, beginning at once again would end in the same. */
+/* The server does not remember what came after our version. If nothing was gained since the
+ * list that it is from, beginning at once again would end in the same. */
 static void start_over(struct kube_watch *w, const struct kube_error *error)
 {
 	forget_version(w);
@@ -253,6 +253,7 @@ static void on_line(struct kube_watch *w, const char *line, size_t len)
 	else
 		fail_with(w, ERR_INTERNAL, "a line of the watch is no JSON");
 	json_decref(tree);
+	kube_give_back(len);
 }
 
 static void on_lines(struct kube_transfer *t)
@@ -269,7 +270,8 @@ static void on_lines(struct kube_transfer *t)
 		on_line(w, line, len);
 }
 
-/* A stream that came to its end, and be it that the connection did, is taken up where it was. */
+/* A stream that came to its end, and be it that the connection did, is taken up where it was.
+ */
 static void stream_ended(struct kube_watch *w)
 {
 	stream_stop(w);
@@ -316,7 +318,7 @@ static void stream_start(struct kube_watch *w)
 	kube_transfer_start(&w->stream);
 }
 
-/* --- the whole ------------------------------------------------------------------------------ */
+/* --- the whole ---------------------------------------------------------------------------- */
 
 static void proceed(struct kube_watch *w)
 {

@@ -4,7 +4,8 @@
  *
  * What this process trusts and says is all here, and nothing of it comes from the environment:
  * https only, the given certificate authorities and no others, no proxy, no redirects, no
- * cookies, no .netrc. Answers are not compressed, so that a small one cannot become a large one.
+ * cookies, no .netrc. Answers are not compressed, so that a small one cannot become a large
+ * one.
  *
  * A body is read by curl through a function that cannot be rewound. When a connection ends
  * before the answer, curl makes a request again by itself if it was not the first on it; with
@@ -40,7 +41,7 @@
 		(void)code_;                                                                   \
 	} while (0)
 
-/* --- curl's callbacks: nothing of ours is called from here ---------------------------------- */
+/* --- curl's callbacks: nothing of ours is called from here -------------------------------- */
 
 /* "HTTP/2 200", "HTTP/1.1 200 OK"; 0 when it is none */
 static int parse_status(const char *line, size_t len)
@@ -183,7 +184,7 @@ static int on_socket(void *ctx, curl_socket_t fd, curlsocktype purpose)
 	return CURL_SOCKOPT_OK;
 }
 
-/* --- an easy handle ------------------------------------------------------------------------- */
+/* --- an easy handle ----------------------------------------------------------------------- */
 
 static void set_blob(CURL *easy, CURLoption option, char *text)
 {
@@ -258,7 +259,7 @@ static void set_headers(CURL *easy, struct kube_transfer *t)
 {
 	const struct kube_token *token = &t->kube->token;
 
-	add_header(&t->headers, "Accept", "application/json");
+	add_header(&t->headers, "Accept", t->accept);
 	if (t->kube->host)
 		add_header(&t->headers, "Host", t->kube->host);
 	if (t->body) {
@@ -289,7 +290,7 @@ static void set_url(CURL *easy, const struct kube_transfer *t)
 
 static void set_answer(CURL *easy, struct kube_transfer *t)
 {
-	t->curl_says[0] = '\0';
+	t->curl_says = xcalloc(1, CURL_ERROR_SIZE);
 	SET(easy, CURLOPT_PRIVATE, t);
 	SET(easy, CURLOPT_ERRORBUFFER, t->curl_says);
 	SET(easy, CURLOPT_HEADERFUNCTION, on_header);
@@ -328,6 +329,7 @@ void kube_wire_detach(struct kube_transfer *t)
 	(void)curl_multi_remove_handle(curl_uv_multi(t->link->curl), t->easy);
 	curl_easy_cleanup(t->easy);
 	t->easy = NULL;
+	free(take_ptr(t->curl_says));
 	for (struct curl_slist *h = t->headers; h; h = h->next)
 		explicit_bzero(h->data, strlen(h->data));
 	curl_slist_free_all(t->headers);
@@ -336,7 +338,7 @@ void kube_wire_detach(struct kube_transfer *t)
 	t->link = NULL;
 }
 
-/* --- where the server is -------------------------------------------------------------------- */
+/* --- where the server is ------------------------------------------------------------------ */
 
 /* The host as it stands in a URL: an IPv6 address in brackets. */
 struct place {
@@ -369,7 +371,7 @@ static int place_parse(const char *server, struct place *ret, struct err *err)
 			.prefix = url_part(url, CURLUPART_PATH, 0),
 		};
 	curl_url_cleanup(url);
-	if (code != CURLUE_OK || !ret->host || !ret->port)
+	if (code != CURLUE_OK || !ret->host || !ret->port || !ret->prefix)
 		return err_set(err, ERR_INVALID, "%s: is no address of a server: %s", server,
 			curl_url_strerror(code));
 	return 0;

@@ -58,8 +58,8 @@ struct manager {
 	uv_timer_t retry;
 
 	enum phase phase;
-	struct err problem;   /* of FAILED; kept beyond it, so that it is logged once */
-	struct buf names; /* of the inventory's devices, each with its NUL */
+	struct err problem; /* of FAILED; kept beyond it, so that it is logged once */
+	struct buf names;   /* of the inventory's devices, each with its NUL */
 	size_t n_names;
 };
 

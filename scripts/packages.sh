@@ -11,7 +11,7 @@ build=(gcc make pkg-config libc6-dev libuv1-dev libnghttp2-dev libnanopb-dev nan
 demo=(iproute2 util-linux python3-grpcio python3-msgpack)
 vm=(busybox-static kmod xz-utils cpio)
 tests=(clang clang-tidy cppcheck check libsubunit-dev jq procps strace shellcheck codespell mandoc
-	python3-pytest python3-yaml bash-completion git curl openssl)
+	python3-pytest python3-yaml bash-completion git curl openssl python3-h2 nghttp2-server)
 
 missing() {
 	local p

@@ -16,8 +16,8 @@
  *
  *	a failure             backs off, or what the server asks for
  *	a conflict            likewise: the watch will tell what we did not know
- *	a refusal (422, …)    half a minute, since repeating it cannot help; the device that it names
- *	                      is hidden at once, so that the others are published
+ *	a refusal (422, …)    more slowly, since repeating it seldom helps; but the device that it
+ *	                      names is hidden at once, so that the others are published
  *	a foreign change      a second after the last of a burst, and with each repair in a row twice
  *	                      as long: whoever keeps editing has the last word most of the time,
  *	                      and we cost the server next to nothing

@@ -10,6 +10,7 @@ node that has a Node object and no kubelet of its own.
     claim = house.pod_with_claim("one-dummy")      # as the real scheduler allocated it
 """
 import itertools
+import json
 import uuid
 
 import house as h
@@ -109,16 +110,18 @@ class ClusterHouse(h.House):
             self.classes[pool] = name
         return self.classes[pool]
 
-    def template(self, name, pool, parameters=None, capacity=None):
+    def template(self, name, pool, parameters=None, capacity=None, spaced=False):
+        """spaced: written as some client libraries do, with white space between JSON's words."""
         request = {"name": "net", "exactly": {"deviceClassName": self.device_class(pool)}}
         if capacity:
             request["exactly"]["capacity"] = {"requests": capacity}
         devices = {"requests": [request]}
         if parameters:
             devices["config"] = [{"requests": ["net"], "opaque": {"driver": h.DRIVER, "parameters": parameters}}]
-        self.cluster.create({
-            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
-            "metadata": {"name": name, "namespace": self.namespace}, "spec": {"spec": {"devices": devices}}})
+        manifest = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+                    "metadata": {"name": name, "namespace": self.namespace}, "spec": {"spec": {"devices": devices}}}
+        self.cluster.ok("POST", f"{RESOURCE}/namespaces/{self.namespace}/resourceclaimtemplates",
+                        json.dumps(manifest) if spaced else manifest)
 
     def make_pod(self, name, template):
         """On this node, if the scheduler finds a device for it."""

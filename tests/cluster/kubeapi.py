@@ -82,9 +82,9 @@ class Client:
                 return self._exchange(user, method, path, data, headers)
             raise
 
-    def api(self, method, path, body=None, user=ADMIN, content_type=JSON):
+    def api(self, method, path, body=None, user=ADMIN, content_type=JSON, accept=JSON):
         """One call: (status, object), or the text if the answer is not JSON. user is ADMIN or a token."""
-        headers = {"Accept": JSON}
+        headers = {"Accept": accept}
         if user not in self._certificates:
             headers["Authorization"] = f"Bearer {user}"
         if body is not None:

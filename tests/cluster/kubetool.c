@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client of the API server, driven by a test: commands come on standard input, a JSON object
- * a line, and what the client tells goes to standard output likewise.
+ * The client of the API server, driven by a test: commands come on standard input, a JSON
+ * object a line, and what the client tells goes to standard output likewise.
  *
  *	{"id": 1, "do": "get", "path": "/api/v1/nodes/n1"}
  *	{"id": 1, "object": {…}}
  *	{"id": 2, "do": "watch", "path": "/api/v1/nodes", "pageSize": 2}
  *	{"id": 2, "told": "begin"} {"id": 2, "told": "added", "object": {…}} …
  *	{"id": 2, "do": "stop"}
+ *	{"id": 3, "do": "list", "path": "/api/v1/nodes", "pageSize": 2, "close": true}
  *
  * It ends when standard input does.
  */
@@ -44,19 +45,27 @@ struct job {
 	struct kube_call *call;
 	struct kube_list *list;
 	struct kube_watch *watch;
+	bool closes; /* the client is closed from within what is told next */
 	struct job *next;
 };
 
-/* --- what is told --------------------------------------------------------------------------- */
+/* --- what is told ------------------------------------------------------------------------- */
 
 /* Takes line. */
-static void say(const struct job *job, json_t *line)
+static void say(struct job *job, json_t *line)
 {
+	struct tool *tool = job->tool;
+	bool closes = job->closes;
+
 	(void)json_object_set_new(line, "id", json_integer(job->id));
 	(void)json_dumpf(line, stdout, JSON_COMPACT);
 	(void)putchar('\n');
 	(void)fflush(stdout);
 	json_decref(line);
+	if (!closes)
+		return;
+	job->closes = false;
+	kube_free(take_ptr(tool->kube));
 }
 
 static json_t *error_json(const struct kube_error *error)
@@ -126,7 +135,7 @@ static void on_failed(void *ctx, const struct kube_error *error, uint64_t retry_
 static const struct kube_watch_ops watch_ops = {
 	.begin = on_begin, .event = on_event, .synced = on_synced, .failed = on_failed};
 
-/* --- what is done --------------------------------------------------------------------------- */
+/* --- what is done ------------------------------------------------------------------------- */
 
 static const char *text(const json_t *command, const char *key)
 {
@@ -239,7 +248,12 @@ static void run(struct tool *tool, const json_t *command)
 	for (size_t i = 0; i < ARRAY_SIZE(actions); i++)
 		if (strcmp(name, actions[i].name) == 0) {
 			job = xcalloc(1, sizeof(*job));
-			*job = (struct job){.tool = tool, .id = id, .next = tool->jobs};
+			*job = (struct job){
+				.tool = tool,
+				.id = id,
+				.closes = json_is_true(json_object_get(command, "close")),
+				.next = tool->jobs,
+			};
 			tool->jobs = job;
 			actions[i].run(job, command);
 			return;
@@ -247,7 +261,7 @@ static void run(struct tool *tool, const json_t *command)
 	abort(); /* a test that asks for what there is not */
 }
 
-/* --- input ---------------------------------------------------------------------------------- */
+/* --- input -------------------------------------------------------------------------------- */
 
 static void finish(struct tool *tool)
 {
@@ -285,7 +299,7 @@ static void on_input(uv_poll_t *poll, int status, int events)
 	}
 }
 
-/* --- the whole ------------------------------------------------------------------------------ */
+/* --- the whole ---------------------------------------------------------------------------- */
 
 static const struct cli_option options_table[] = {
 	{.name = "kubeconfig",

@@ -3,13 +3,16 @@
 admission policies keep it from."""
 import copy
 import json
+import re
 import uuid
 
 import pytest
 
-from cluster_house import ACCOUNT, RESOURCE, install
+import mprpc
+from cluster_house import ACCOUNT, RESOURCE, ClusterHouse, install
 from controlplane import ADMIN, APPLY_PATCH, MERGE_PATCH, Cluster
 from crd_form import Form, Refused
+from house import MockManager, dedicated
 from manifest_cases import (CASES, CHANGES, CLUSTER_CONFIGS, DEFAULTED, DRIVER, NODE_CONFIGS, PUBLISHED,
                             PUBLISHED_CLAIMS, cluster_config, definition, documents, node_config)
 from procs import ROOT, wait_for
@@ -163,11 +166,13 @@ def test_examples(server, path):
         try_to_create(server, given)
 
 
+CONFLICT = {"type": "cilium.io/ConflictingClusterConfiguration", "status": "True", "message": "",
+            "reason": "configurationConflict", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
 def test_condition_of_a_group(server):
     """Is written through the status and nowhere else."""
-    given = cluster_config({})
-    condition = {"type": "cilium.io/ConflictingClusterConfiguration", "status": "True", "message": "",
-                 "reason": "configurationConflict", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    given, condition = cluster_config({}), CONFLICT
     stored = server.create({**given, "status": {"conditions": [condition]}})
     assert "status" not in stored
     path = f"{path_of(given)}/{given['metadata']['name']}"
@@ -181,6 +186,27 @@ def test_condition_of_a_group(server):
         assert refused_by(answer, status, f"status.conditions[0].{next(iter(wrong))}")
     status, answer = server.api("PUT", f"{path}/status", {**stored, "status": {"conditions": [condition, condition]}})
     assert refused_by(answer, status, "status.conditions[1]: Duplicate value")
+
+
+def table_of(server, plural):
+    """As kubectl get shows them: the columns that it shows without being asked for more, and the rows."""
+    table = server.ok("GET", f"{CILIUM}/{plural}", accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    return ([column["name"] for column in table["columnDefinitions"] if column["priority"] == 0],
+            [row["cells"] for row in table["rows"]])
+
+
+def test_columns(server):
+    server.create(node_config({}))
+    columns, [[name, age]] = table_of(server, NODE_CONFIGS)
+    assert columns == ["Name", "Age"] and name == "worker-node-1" and re.match(r"\d+s$", age)
+
+    stored = server.create(cluster_config({}))
+    server.ok("PUT", f"{path_of(stored)}/{stored['metadata']['name']}/status",
+              {**stored, "status": {"conditions": [CONFLICT]}})
+    server.create(cluster_config({}, name="other"))
+    columns, rows = table_of(server, CLUSTER_CONFIGS)
+    assert columns == ["Name", "Conflicting", "Age"]
+    assert {name: conflicting for name, conflicting, _ in rows} == {"of-case": "True", "other": None}
 
 
 # --- the account
@@ -310,6 +336,33 @@ def test_rights(account):
     expected = {(*right[:3], name) for right in rights_of_manifest() for name in {right[3], DRIVER}}
     assert found == expected
     assert not may(server, account.tokens[0], "resource.k8s.io", "resourceclaims/driver", "associated-node:patch", "other")
+
+
+def test_every_right_is_used(cluster, procs, rundir):
+    """By what statd does in the life of a node."""
+    house = ClusterHouse(procs, rundir, cluster)
+    since = cluster.mark()
+    house.create_config()
+    house.start_statd()
+    manager = MockManager(house, "dummy", [dedicated(f"dummy{i}") for i in range(65)])
+    house.wait_published(*(f"dummy{i}" for i in range(65)))
+    manager.publish(manager.devices[:1])  # one slice changes, the other goes
+    house.wait_published("dummy0")
+    house.template("one", "fast-net", {"podIfName": "net1"}, spaced=True)  # which no patch can write
+    claim = house.pod_with_claim("app", "one")
+    manager.failures["device.setup", "dummy0"] = mprpc.Error("internal", "not today")
+    house.start_draplugind()
+    with house.kubelet() as kubelet:
+        kubelet.register()
+        uid = claim["metadata"]["uid"]
+        assert "not today" in kubelet.prepare([house.ref(claim)])[uid]["error"]
+        house.wait_event("PrepareFailed")
+        manager.failures.clear()
+        assert "error" not in kubelet.prepare([house.ref(claim)])[uid]
+    used = {(call.resource + (f"/{call.subresource}" if call.subresource else ""), call.verb)
+            for call in cluster.calls(ACCOUNT, since) if not call.resource.startswith("/")}
+    # the verbs of other rights than calls have a colon
+    assert used == {(resource, verb) for _, resource, verb, _ in rights_of_manifest() if ":" not in verb}
 
 
 # --- slices
@@ -450,11 +503,24 @@ def status_path(claim):
     return f"{RESOURCE}/namespaces/default/resourceclaims/{claim['metadata']['name']}/status"
 
 
-def apply_status(server, claim, devices, token, **more):
-    """As statd does it."""
+def exchange_status(server, claim, devices, token):
+    """Has these for the driver's entries, as statd does it: no byte of the others is touched."""
+    now = server.claim("default", claim["metadata"]["name"])
+    before = now["status"].get("devices", [])
+    patch = [{"op": "test", "path": "/metadata/uid", "value": claim["metadata"]["uid"]}]
+    patch += [{"op": "remove", "path": f"/status/devices/{i}"} for i in reversed(range(len(before)))
+              if before[i]["driver"] == DRIVER]
+    if not before:
+        patch.append({"op": "add", "path": "/status/devices", "value": []})
+    patch += [{"op": "add", "path": "/status/devices/-", "value": device} for device in devices]
+    return server.api("PATCH", status_path(claim), patch, user=token, content_type="application/json-patch+json")
+
+
+def apply_status(server, claim, devices, token):
+    """The same by server-side apply."""
     body = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
             "metadata": {key: claim["metadata"][key] for key in ("name", "namespace", "uid")},
-            "status": {"devices": devices, **more}}
+            "status": {"devices": devices}}
     return server.api("PATCH", f"{status_path(claim)}?fieldManager={DRIVER}&force=true", body, user=token,
                       content_type=APPLY_PATCH)
 
@@ -469,17 +535,20 @@ GPU = entry("gpu.example.com", data={"of": {"another": ["driver", 1, None, True]
                          "lastTransitionTime": "2026-01-01T00:00:00Z"}])
 
 
-def write_own_status(account, *neighbours):
+UNSORTED = {**GPU, "data": {"b": 1, "a": {"z": [1, {"y": 2, "x": 3}], "q": 2}}}
+
+
+def write_own_status(account, write, *neighbours):
     """Written, changed and taken back, beside what another driver has there."""
     server, [token, _] = account.server, account.tokens
     for others in ((), *([neighbour] for neighbour in neighbours)):
         claim = account.make_claim(others=others)
         for data in ({"Manager": "dummy", "Dev": {"Name": "dummy0"}}, {"Manager": "dummy", "Dev": {"Name": "dummy1"}}):
-            status, answer = apply_status(server, claim, [entry(data=data)], token)
+            status, answer = write(server, claim, [entry(data=data)], token)
             assert status == 200, answer
             found = {device["driver"]: device for device in answer["status"]["devices"]}
             assert found[DRIVER]["data"] == data and len(found) == 1 + len(others)
-        status, answer = apply_status(server, claim, [], token)
+        status, answer = write(server, claim, [], token)
         assert status == 200, answer
         assert [device["driver"] for device in answer["status"].get("devices", ())] == [o["driver"] for o in others]
         assert all(map(is_within, others, answer["status"].get("devices", ())))
@@ -487,12 +556,14 @@ def write_own_status(account, *neighbours):
 
 
 def test_status_of_own_claims(account):
-    write_own_status(account, GPU)
+    write_own_status(account, exchange_status, GPU, UNSORTED)
+    write_own_status(account, apply_status, GPU)
 
 
-def test_status_of_own_claims_where_all_is_allowed(spoilt):
+@pytest.mark.parametrize("write", (exchange_status, apply_status))
+def test_status_of_own_claims_where_all_is_allowed(spoilt, write):
     """Server-side apply sorts the keys in everybody's data; to the policy that is no change."""
-    write_own_status(spoilt, GPU, {**GPU, "data": {"b": 1, "a": {"z": [1, {"y": 2, "x": 3}], "q": 2}}})
+    write_own_status(spoilt, write, GPU, UNSORTED)
 
 
 def not_at(node):
@@ -584,9 +655,10 @@ SHARES = [str(uuid.uuid4()) for _ in range(2)]
                                         ("driver", ("gpu.example.com", "npu.example.com")), ("shareID", SHARES)])
 def test_entries_of_others_exchanged(spoilt, key, values):
     """One is told from the other by any of what names a device."""
-    both = [entry(**{"driver": "gpu.example.com", key: value}, data={"of": value}) for value in values]
-    claim = spoilt.make_claim(others=both)
-    assert [e["data"] for e in claim["status"]["devices"]] == [e["data"] for e in both]
+    claim = spoilt.make_claim(others=[entry(**{"driver": "gpu.example.com", key: value}, data={"of": value})
+                                      for value in values])
+    both = claim["status"]["devices"]
+    assert [(e[key], e["data"]) for e in both] == [(value, {"of": value}) for value in values]
     exchanged = [{**both[0], "data": both[1]["data"]}, {**both[1], "data": both[0]["data"]}]
     outcome = write_status(spoilt, claim, {"devices": exchanged}, "PATCH")
     assert_unwritten(spoilt, claim, outcome, "other drivers")

@@ -205,9 +205,8 @@ def test_two_claims_get_two_shares_and_the_third_waits(sharing, cluster):
     assert sharing.prepared(cluster.claims_of(third)["net"])
 
 
-def test_entries_of_other_drivers_stay(setting, cluster):
-    """Both drivers have a device in the claim; the other one's entry is there before ours is."""
-    house = setting.house
+def claim_of_two_drivers(house, cluster):
+    """Named two, with a device of each; returns it and the other driver's name."""
     other = f"other-{house.node}.example.com"
     cluster.create({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
                     "metadata": {"name": f"other-{house.node}"},
@@ -222,7 +221,13 @@ def test_entries_of_other_drivers_stay(setting, cluster):
                         {"name": "net", "exactly": {"deviceClassName": house.device_class("fast-net")}}]}}})
     cluster.make_pod(house.namespace, "p1", {"net": "two"},
                      spec={"nodeSelector": {"kubernetes.io/hostname": house.node}})
-    claim = cluster.claims_of(cluster.wait_bound(house.namespace, "p1"))["net"]
+    return cluster.claims_of(cluster.wait_bound(house.namespace, "p1"))["net"], other
+
+
+def test_entries_of_other_drivers_stay(setting, cluster):
+    """Both drivers have a device in the claim; the other one's entry is there before ours is."""
+    house = setting.house
+    claim, other = claim_of_two_drivers(house, cluster)
     path = f"{RESOURCE}/namespaces/{house.namespace}/resourceclaims/two/status"
     cluster.ok("PATCH", f"{path}?fieldManager=other&force=true",
                {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "two"},
@@ -233,6 +238,51 @@ def test_entries_of_other_drivers_stay(setting, cluster):
     devices = house.claim_now(claim)["status"]["devices"]
     assert sorted(d["driver"] for d in devices) == sorted([other, h.DRIVER])
     assert next(d for d in devices if d["driver"] == other)["data"] == {"theirs": True}
+    assert setting.unprepare(claim) == ""
+
+
+@pytest.mark.parametrize("parameters, spaced", [
+    ({"vlan": 7, "podIfName": "net1"}, False),  # members in another order than the server's own
+    ({"podIfName": "net1"}, True),
+    ({"podIfName": "net1", "comment": "a < b & c > d"}, False),
+], ids=["unsorted", "white space", "escaped"])
+def test_opaque_parameters_are_never_written_anew(setting, cluster, parameters, spaced):
+    """The server keeps them as bytes and takes any other form for a change of the allocation."""
+    house = setting.house
+    house.template("one", "fast-net", parameters, spaced=spaced)
+    claim = house.pod_with_claim("p1", "one")
+    mark = cluster.mark()
+    device, = setting.prepared(claim)
+    entry, = house.entries(claim)
+    assert entry["device"] == device["device_name"] and entry["networkData"] == {"interfaceName": "net1"}
+    condition, = entry["conditions"]
+    assert (condition["type"], condition["reason"], condition["message"]) == ("Ready", "Ready", "Device is ready")
+    assert condition["lastTransitionTime"][:4] >= "2024"
+    now = house.claim_now(claim)
+    assert now["status"]["allocation"] == claim["status"]["allocation"]
+    assert now["status"]["reservedFor"] == claim["status"]["reservedFor"]
+    assert now["spec"] == claim["spec"]
+    verbs = [(c.verb, c.subresource) for c in house.calls(mark)]
+    assert verbs == [("get", ""), ("patch", "status")] or verbs == [
+        ("get", ""), ("patch", "status"), ("get", ""), ("update", "status")], verbs
+    setting.restart()
+    assert setting.prepared(claim) == [device]
+    assert setting.unprepare(claim) == ""
+
+
+def test_other_drivers_data_is_never_written_anew(setting, cluster):
+    house = setting.house
+    claim, other = claim_of_two_drivers(house, cluster)
+    path = f"{RESOURCE}/namespaces/{house.namespace}/resourceclaims/two/status"
+    theirs = {"driver": other, "pool": house.node, "device": "gpu0", "data": {"b": [1, 2], "a": "<>"},
+              "conditions": [{"type": "Ready", "status": "False", "reason": "Slow", "message": "",
+                              "lastTransitionTime": "2026-01-02T03:04:05Z"}]}
+    status = {**claim["status"], "devices": [theirs]}
+    cluster.ok("PUT", path, json.dumps({**claim, "status": status}, indent=1))
+    assert setting.prepared(claim)
+    devices = house.claim_now(claim)["status"]["devices"]
+    assert [d for d in devices if d["driver"] == other] == [theirs]
+    assert len(house.entries(claim)) == 1
     assert setting.unprepare(claim) == ""
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import tempfile
 
 import cri
@@ -13,6 +14,9 @@ PHASES = ("attach", "detach")  # those in which the runtime has a part
 
 # what containerd makes itself when a pod runs
 BRIDGE, VETH = "labbr0", "veth"
+
+# what it writes when a plugin's answer is late; it closes the connection, and goes on as if there were no plugin
+LATE = re.compile("closing plugin .* deadline exceeded")
 
 
 class CriSandbox:
@@ -38,6 +42,7 @@ class CriPods:
         self.via = dict.fromkeys(("netnsd", "dmgr-dummy", "nrihookd"), lab.via)
         self.check = lab.check
         self.hook = None  # process that was there when the sandbox started
+        self.log_start = 0  # where containerd's log ended then
 
     def close(self):
         """A containerd that cannot do this, or on whose node something stays, is left for a new one."""
@@ -65,19 +70,22 @@ class CriPods:
 
     def run(self, uid):
         self.hook = self.hook_now()
+        self.log_start = self.lab.log_path.stat().st_size
         try:
             return CriSandbox(self.lab, self.lab.pod("pod", uid))
         except cri.RpcError as e:
-            self.lab.remove_pods()
+            with contextlib.suppress(cri.RpcError):
+                self.lab.remove_pods()
             raise Refused(str(e)) from e
 
     def create(self, sandbox):
-        """Whether a plugin was asked for its leave, and gave it."""
+        """Whether a plugin was asked for its leave, and gave it in time."""
         try:
             sandbox.pod.start_container(f"c{os.urandom(4).hex()}")
         except cri.RpcError as e:
             raise Refused(str(e)) from e
-        return self.hook is self.hook_now() and not self.node.was_stopped("nrihookd")
+        return (self.hook is self.hook_now() and not self.node.was_stopped("nrihookd")
+                and not LATE.search(self.lab.log(self.log_start)))
 
     def stop(self, sandbox):
         try:

@@ -464,8 +464,13 @@ def run_jobs(options):
     started = time.monotonic()
     for reader in readers:
         reader.start()
-    for reader in readers:
-        reader.join()
+    try:
+        for reader in readers:
+            reader.join()
+    except BaseException:
+        for child in children:
+            child.terminate()
+        raise
     statuses = [child.wait() for child in children]
     if any(status not in (0, 1) for status in statuses):
         print(f"a part of the walk ended with {statuses}")
@@ -478,9 +483,9 @@ def run_jobs(options):
 
 def main():
     options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
     if options.jobs > 1:
         return run_jobs(options)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
     with contextlib.ExitStack() as stack:
         pods_of = None
         if options.containerd:

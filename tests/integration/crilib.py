@@ -104,8 +104,15 @@ class Lab:
         self.script("ctd-start")
         self.connect()
 
-    def log(self):
-        return (self.directory / self.version / "containerd.log").read_text(errors="replace")
+    @property
+    def log_path(self):
+        return self.directory / self.version / "containerd.log"
+
+    def log(self, since=0):
+        """What containerd wrote, from so many bytes on."""
+        with open(self.log_path, "rb") as log:
+            log.seek(since)
+            return log.read().decode(errors="replace")
 
     def check(self, *command):
         """Runs a command inside, which must succeed; returns its output."""

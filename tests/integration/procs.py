@@ -71,21 +71,23 @@ class Process:
                 [*via, *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={**os.environ, **(env or {})}, start_new_session=True)
         self.session = self.popen.pid
-        self.pid = self._behind([*via, *argv]) if via else self.popen.pid
+        self.pid = self._behind(via, argv) if via else self.popen.pid
 
-    def _behind(self, command):
+    def _behind(self, via, argv):
         """The program's pid. A wrapper that does not turn into it, such as nsenter into a pid
         namespace, stays its parent, and ends as it does."""
-        as_started = "".join(f"{word}\0" for word in command).encode()
+        program = "".join(f"{word}\0" for word in argv).encode()
+        as_started = "".join(f"{word}\0" for word in via).encode() + program
 
         def look():
             if not self.running():
                 return self.popen.pid
             line = pathlib.Path(f"/proc/{self.popen.pid}/cmdline").read_bytes()
-            if line and line != as_started:  # it is empty within exec and after the end
+            # within exec it is empty, or makes no sense
+            if line != as_started and line.endswith(program):
                 return self.popen.pid
             return next(iter(children_of(self.popen.pid)), None)
-        return wait_for(look, what=f"{self.name} behind {command[0]}")
+        return wait_for(look, what=f"{self.name} behind {via[0]}")
 
     @property
     def log(self):

@@ -209,8 +209,8 @@ def test_rights():
     allowed = {
         ("cilium.io", NODE_CONFIGS): {"list", "watch"},
         ("resource.k8s.io", "resourceclaims"): {"get"},
-        ("resource.k8s.io", "resourceclaims/status"): {"patch"},
-        ("resource.k8s.io", "resourceclaims/driver", DRIVER): {"associated-node:patch"},
+        ("resource.k8s.io", "resourceclaims/status"): {"patch", "update"},
+        ("resource.k8s.io", "resourceclaims/driver", DRIVER): {"associated-node:patch", "associated-node:update"},
         ("resource.k8s.io", "resourceslices"): {"list", "watch", "create", "update", "delete"},
         ("", "nodes"): {"get"},
         ("", "pods"): {"list"},

@@ -60,6 +60,18 @@ def test_crash_is_no_failure(processes):
 
 
 @pytest.mark.needs_root
+def test_wrapper_is_not_taken_for_its_program(processes, monkeypatch):
+    """Whatever its command line seems to be while exec makes it."""
+    lines = iter([b"half of it\0"])
+    read = pathlib.Path.read_bytes
+    monkeypatch.setattr(pathlib.Path, "read_bytes", lambda path: next(lines, None) or read(path))
+    process = shell(processes, "exec sleep 60", via=["unshare", "--pid", "--fork"])
+    assert [process.pid] == procs_module.children_of(process.popen.pid)
+    process.kill()
+    processes.finish()
+
+
+@pytest.mark.needs_root
 @pytest.mark.parametrize("via", ([], ["nsenter", "--pid=/proc/self/ns/pid", "--"]), ids=("alone", "nsenter"))
 def test_program_that_was_stopped_is_seen_to_end(processes, via):
     """nsenter stops along with its program and must be made to go on as well."""

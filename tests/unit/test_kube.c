@@ -13,7 +13,7 @@
 #include "common/kube_token.h"
 #include "common/util.h"
 
-/* --- paths and queries ------------------------------------------------------------------------- */
+/* --- paths and queries -------------------------------------------------------------------- */
 
 static const struct path_row {
 	const char *group_version, *namespace, *resource, *name, *subresource, *path;
@@ -51,7 +51,7 @@ START_TEST(a_query_is_escaped)
 }
 END_TEST
 
-/* --- waiting ----------------------------------------------------------------------------------- */
+/* --- waiting ------------------------------------------------------------------------------ */
 
 static const struct backoff_row {
 	unsigned attempt, retry_after_ms, min_ms, max_ms;
@@ -93,7 +93,7 @@ START_TEST(a_wait_is_within_its_bounds)
 }
 END_TEST
 
-/* --- lines ------------------------------------------------------------------------------------- */
+/* --- lines -------------------------------------------------------------------------------- */
 
 #define MAX_LINE 8
 
@@ -185,7 +185,7 @@ START_TEST(lines_that_were_not_taken_stay)
 }
 END_TEST
 
-/* --- what went wrong --------------------------------------------------------------------------- */
+/* --- what went wrong ---------------------------------------------------------------------- */
 
 #define STATUS(rest) "{\"kind\":\"Status\",\"apiVersion\":\"v1\"," rest "}"
 
@@ -278,7 +278,7 @@ START_TEST(a_long_message_is_cut)
 }
 END_TEST
 
-/* --- the token --------------------------------------------------------------------------------- */
+/* --- the token ---------------------------------------------------------------------------- */
 
 static char directory[] = "/tmp/netclaim-token-XXXXXX";
 

@@ -77,7 +77,7 @@ static int load(const char *text, const char *context, struct kube_access *ret, 
 	return kube_access_file(path, context, ret, err);
 }
 
-/* --- good ones --------------------------------------------------------------------------------- */
+/* --- good ones ---------------------------------------------------------------------------- */
 
 /* NULL: is to be NULL. "/" at the begin of token_file: within the directory. */
 static const struct good_row {
@@ -165,7 +165,7 @@ START_TEST(a_good_file_is_read)
 }
 END_TEST
 
-/* --- bad ones ---------------------------------------------------------------------------------- */
+/* --- bad ones ----------------------------------------------------------------------------- */
 
 /* message: what follows the file's path; %s: the directory */
 static const struct bad_row {
@@ -325,7 +325,7 @@ START_TEST(a_context_that_is_not_there)
 }
 END_TEST
 
-/* --- in a container ---------------------------------------------------------------------------- */
+/* --- in a container ----------------------------------------------------------------------- */
 
 static void in_cluster(const char *host, const char *port)
 {

@@ -186,8 +186,8 @@ START_TEST(test_text_is_exactly_this)
 
 	t.prepared.pod_claim_name = (char[]){"nic"};
 	t.devices[0].request = net_fast;
-	t.devices[0].attributes = packed_take(
-		json_pack("{s:{s:s}, s:{s:i}}", "b", "string", "x", "a", "int", 1));
+	t.devices[0].attributes =
+		packed_take(json_pack("{s:{s:s}, s:{s:i}}", "b", "string", "x", "a", "int", 1));
 	t.devices[1] =
 		(struct prepared_device){.request = network, .pool = pool, .device = device};
 	t.devices[2] = (struct prepared_device){.request = net_fast,

@@ -253,7 +253,7 @@ START_TEST(how_many)
 	cleanup_free char *first = NULL, *second = NULL;
 
 	for (int i = 0; i < 30; i++) {
-		char name[8];
+		char name[16];
 
 		(void)snprintf(name, sizeof(name), "a%d", i);
 		(void)json_object_set_new(entries, name, json_pack("{s:i}", "int", i));

@@ -1451,7 +1451,7 @@ START_TEST(overtaken)
 END_TEST
 
 /* The watch lists anew in the middle of our writes, and that list is older than some of them. */
-START_TEST(list_that_is_older)
+START_TEST(list_amid_writes)
 {
 	server.latency_ms = 40;
 	offer(1000, 1);
@@ -1464,6 +1464,25 @@ START_TEST(list_that_is_older)
 	ck_assert_uint_eq(calls.creates, 16);
 	ck_assert_uint_eq(calls.gets + calls.deletes + calls.replaces, 0);
 	ck_assert_uint_le(calls.lists, 3);
+}
+END_TEST
+
+START_TEST(list_before_writes)
+{
+	offer(64, 1);
+	ck_assert(run(100000));
+	memset(&calls, 0, sizeof(calls));
+	watch_list(watch);
+	watch_step(watch); /* the server has looked */
+	ck_assert_ptr_nonnull(watch->snapshot);
+	watch->due = clock_ms + 5000; /* the answer is slow */
+	offer(65, 1);
+	(void)run(1000);
+	ck_assert(!watch->begun);
+	ck_assert_uint_eq(calls.creates, 1);
+	ck_assert(run(100000));
+	assert_published();
+	assert_calls(2, 1, 1, 0);
 }
 END_TEST
 
@@ -1613,7 +1632,8 @@ int main(void)
 	tcase_add_test(tcase, watch_that_fails);
 	tcase_add_test(tcase, watch_that_lags);
 	tcase_add_loop_test(tcase, overtaken, 0, 4);
-	tcase_add_loop_test(tcase, list_that_is_older, 0, 80);
+	tcase_add_loop_test(tcase, list_amid_writes, 0, 40);
+	tcase_add_test(tcase, list_before_writes);
 	tcase_add_loop_test(tcase, any_life, 0, LIVES);
 	tcase_add_loop_test(tcase, any_life_among_others, 0, LIVES);
 	suite_add_tcase(suite, tcase);
