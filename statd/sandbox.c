@@ -13,8 +13,8 @@
 		"unlinkat"
 
 static const char *const syscalls[] = {FILES};
-/* of any family */
-static const char *const cluster_syscalls[] = {FILES, "socket"};
+
+static const char *const cluster_syscalls[] = {FILES, KUBE_SYSCALLS};
 
 const struct privileges statd_privileges = {
 	.program = "statd",

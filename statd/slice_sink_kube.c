@@ -38,6 +38,7 @@
  */
 #include "statd/slice_sink.h"
 
+#include <inttypes.h>
 #include <malloc.h>
 #include <string.h>
 
@@ -60,7 +61,7 @@
 #define REPAIR_MS          1000
 #define REPAIR_MAX_BURST   5 /* times that a repair is put off by more of the same */
 #define REPAIR_FORGET_MS   300000
-#define REFUSED_BACKOFF    6    /* attempt that waits longest: kube_backoff_ms() */
+#define REFUSED_BACKOFF    3    /* attempt to begin with, 4 s: kube_backoff_ms() */
 #define REFUSED_CHANGED_MS 1000 /* when what was refused has changed since */
 #define CONFLICTS_TOLD     3    /* conflicts in a row that are worth telling */
 
@@ -193,15 +194,20 @@ static bool anything_dropped(const struct sink_kube *s)
 	return false;
 }
 
+static void log_published(const struct slice_plan *plan)
+{
+	char slices[24], generation[24];
+
+	(void)snprintf(slices, sizeof(slices), "%zu", plan->n_slices);
+	(void)snprintf(generation, sizeof(generation), "%" PRId64, plan->generation);
+	LOG(INFO, FIELDS(F("slices", slices), F("generation", generation)),
+		"resources published");
+}
+
 static void finish_sync(struct sink_kube *s)
 {
-	char generation[24];
-
-	(void)snprintf(
-		generation, sizeof(generation), "%lld", (long long)s->sync.plan.generation);
 	if (s->wrote)
-		LOG(INFO, FIELDS(F("generation", generation)),
-			"resources published: %zu slices", s->sync.plan.n_slices);
+		log_published(&s->sync.plan);
 	if (!anything_dropped(s))
 		s->dropped = NULL;
 	s->status.n_slices = s->sync.plan.n_slices;
@@ -634,8 +640,10 @@ static void create_slice(struct sink_kube *s, size_t index)
 
 static void begin_sync(struct sink_kube *s)
 {
-	if (s->repair_at > 0)
+	if (s->repair_at > 0) {
+		LOG(INFO, NO_FIELDS, "ResourceSlices were changed by somebody else");
 		s->repairs++;
+	}
 	s->repair_at = 0;
 	if (s->made_name && slice_mirror_get(&s->mirror, s->made_name))
 		free(take_ptr(s->made_name));

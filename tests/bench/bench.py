@@ -37,6 +37,8 @@ def arguments():
     parser.add_argument("--burst", type=int, default=500, metavar="N",
                         help="claims prepared at once (500)")
     parser.add_argument("--idle", type=float, default=10, metavar="S", help="seconds of idling (10)")
+    parser.add_argument("--restores", type=int, default=5, metavar="N",
+                        help="restarts of statd with an API server (5)")
     parser.add_argument("--cycles", type=int, metavar="N", const=1000, nargs="?",
                         help="also look for leaks over so many claims (1000)")
     parser.add_argument("--smoke", action="store_true", help="a few of each: does the bench work?")
@@ -46,6 +48,7 @@ def arguments():
     chosen = parser.parse_args()
     if chosen.smoke:
         chosen.runs, chosen.reps, chosen.many, chosen.burst, chosen.idle, chosen.cycles = 2, 5, 20, 10, 0.5, 40
+        chosen.restores = 1
     chosen.only = chosen.only.split(",")
     for name in chosen.only:
         if name not in measures.ALL:

@@ -3,6 +3,7 @@
 import time
 
 import procs as procs_module
+from cluster_measures import cluster
 from node import DAEMONS, MANAGER, MAX_DEVICES, Node, Sample, kernel_namespaces, reset_peak
 from report import median, slope
 
@@ -287,4 +288,4 @@ def leak(report, chosen):
                  ["", "first", "median", "max", "last", "slope/1000"], rows)
 
 
-ALL = {"start": cold_start, "latency": latency, "memory": memory, "idle": idle, "leak": leak}
+ALL = {"start": cold_start, "latency": latency, "memory": memory, "idle": idle, "cluster": cluster, "leak": leak}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The harness itself: that the servers are real ones and do their work, and that faults are what they
 say. Where a client is needed it is curl."""
+import contextlib
 import json
 import re
 import subprocess
@@ -58,6 +59,18 @@ def curl(cluster, url, *options, token=None, check=True):
     assert result.returncode == 0 or not check, result.stderr
     body, _, code = result.stdout.rpartition("\n")
     return result.returncode, int(code), body
+
+
+@contextlib.contextmanager
+def curl_behind(cluster, token, url, *options):
+    """Asks while the test goes on: the process, with its output in a pipe. It is gone at the end."""
+    argv = ["curl", "-sSN", "--cacert", cluster.ca, "--max-time", "60", "-H", f"Authorization: Bearer {token}"]
+    with subprocess.Popen([*argv, *options, url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          text=True) as client:
+        try:
+            yield client
+        finally:
+            client.kill()
 
 
 @pytest.fixture
@@ -296,9 +309,16 @@ def created(cluster, name):
     return cluster.get(f"{CONFIGMAPS}/{name}") is not None
 
 
+def body_named(name):
+    return ["-H", "Content-Type: application/json", "-d", json.dumps({"metadata": {"name": name}})]
+
+
 def post(cluster, between, token, name, check=True):
-    return curl(cluster, between.url + CONFIGMAPS, "-H", "Content-Type: application/json",
-                "-d", json.dumps({"metadata": {"name": name}}), token=token, check=check)
+    return curl(cluster, between.url + CONFIGMAPS, *body_named(name), token=token, check=check)
+
+
+def post_behind(cluster, between, token, name):
+    return curl_behind(cluster, token, between.url + CONFIGMAPS, *body_named(name))
 
 
 def test_proxy_passes_on(cluster, proxy, token):
@@ -367,9 +387,7 @@ def test_proxy_cuts_within_an_answer(cluster, proxy, token):
 @pytest.mark.parametrize("act, there", [(faults.hang(), False), (faults.hang_after(), True)], ids=["before", "after"])
 def test_proxy_hangs(cluster, proxy, token, act, there):
     rule = proxy.rule("POST", "", act)
-    with subprocess.Popen(["curl", "-sS", "--cacert", cluster.ca, "-H", f"Authorization: Bearer {token}",
-                           "-H", "Content-Type: application/json", "-d", '{"metadata": {"name": "hung"}}',
-                           proxy.url + CONFIGMAPS], stderr=subprocess.DEVNULL) as client:
+    with post_behind(cluster, proxy, token, "hung") as client:
         rule.wait()
         # others are served, and this one is not
         assert curl(cluster, proxy.url + CONFIGMAPS, token=token)[1] == 200
@@ -382,9 +400,7 @@ def test_proxy_hangs(cluster, proxy, token, act, there):
 
 def test_proxy_delays(cluster, proxy, token):
     rule = proxy.rule("POST", "", faults.delay())
-    with subprocess.Popen(["curl", "-sS", "--cacert", cluster.ca, "-H", f"Authorization: Bearer {token}",
-                           "-H", "Content-Type: application/json", "-d", '{"metadata": {"name": "late"}}',
-                           proxy.url + CONFIGMAPS], stdout=subprocess.PIPE, text=True) as client:
+    with post_behind(cluster, proxy, token, "late") as client:
         rule.wait()
         assert not created(cluster, "late")
         rule.release()
@@ -394,9 +410,7 @@ def test_proxy_delays(cluster, proxy, token):
 
 def watch_through(cluster, between, token):
     """A curl that watches ConfigMaps through what is in between."""
-    return subprocess.Popen(["curl", "-sSN", "--cacert", cluster.ca, "-H", f"Authorization: Bearer {token}",
-                             between.url + CONFIGMAPS + "?watch=true&timeoutSeconds=300"],
-                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return curl_behind(cluster, token, between.url + CONFIGMAPS + "?watch=true&timeoutSeconds=300")
 
 
 def next_change(client, name):
@@ -429,7 +443,6 @@ def test_watch_ends_with_its_client(cluster, namespace, between, token):
     with watch_through(cluster, between, token) as client:
         cluster.ok("POST", CONFIGMAPS, {"metadata": {"name": "one"}})
         assert next_change(client, "one") == "ADDED"
-        client.kill()
 
     # as the server has it
     def ended():
@@ -475,4 +488,3 @@ def test_tunnel_freezes(cluster, tunnel, token):
         assert curl(cluster, tunnel.url + CONFIGMAPS, "--max-time", "1", token=token, check=False)[0] == 28
         tunnel.thaw()
         assert next_change(client, "two") == "ADDED"
-        client.kill()

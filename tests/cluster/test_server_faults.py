@@ -10,6 +10,8 @@ import house as h
 from cluster_house import DUMMY, ClusterHouse
 from procs import wait_for
 
+ONE_VERSION = True
+
 # what a server in trouble does to one request; the last two of them have done what was asked for
 TROUBLES = {
     "conflict": faults.answer(409), "invalid": faults.answer(422), "busy": faults.answer(429, retry_after=1),

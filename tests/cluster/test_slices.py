@@ -74,11 +74,11 @@ class Node:
         generation = wait_for(look, timeout, f"{n} slices with all devices")
         slices = sorted(self.house.slices(), key=lambda s: s["metadata"]["name"])
         assert [s["metadata"]["name"][:6] for s in slices] == [f"{i:05x}-" for i in range(n)]
-        found = [d["name"] for s in slices for d in s["spec"].get("devices", [])]
+        found = [d["name"] for s in slices for d in s["spec"].get("devices") or []]
         assert len(found) == len(set(found))
         for s in slices:
             assert s["spec"]["pool"] == {"name": self.house.node, "generation": generation, "resourceSliceCount": n}
-            assert len(s["spec"].get("devices", [])) <= 64
+            assert len(s["spec"].get("devices") or []) <= 64
         return generation
 
     def counts(self):

@@ -131,6 +131,15 @@ def test_what_is_wrong_with_the_command_line_is_said(cluster, procs, rundir):
         assert text in statd.log
 
 
+def test_what_the_process_holds(setting):
+    """With the network it is still without capabilities, threads, or more than it needs."""
+    with open(f"/proc/{setting.statd.pid}/status", encoding="ascii") as lines:
+        status = dict(line.rstrip("\n").split(":\t", 1) for line in lines if ":\t" in line)
+    assert {status[name].split()[0] for name in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {"0" * 16}
+    assert set(status["Uid"].split()) == {h.STATD_USER.split(":")[0]}
+    assert (status["NoNewPrivs"], status["Seccomp"], status["Threads"]) == ("1", "2", "1")
+
+
 # --- claims as the scheduler leaves them
 
 def test_dedicated_device_from_template_to_the_end(setting, cluster):

@@ -754,14 +754,30 @@ def test_failures_of_the_list(http1, start):
 
 
 def test_a_stream_that_never_begins(http1, start):
+    """It is given up; one that has begun and says nothing is not."""
     gate = threading.Event()
-    server = http1(Watched(lambda _c: gate.wait(90) and False))
-    with start(server) as tool:
-        watch = begin_watch(tool)
-        told = watch.event("failed", timeout=30 * STRETCH)
+
+    def answer(_server, connection, _method, path, _body):
+        if "watch=true" not in path:
+            reply(connection, 200, pod_list("a", version="10"))
+            return True
+        if path.startswith("/silent"):
+            begin_stream(connection)
+        gate.wait(90)
+        return False
+    server = http1(answer)
+    # of two clients: one would take its connection for dead
+    with start(server) as tool, start(server) as other:
+        silent = other.watch("/silent")
+        silent.until("synced")
+        wait_for(lambda: server.paths("^/silent.*watch=true"), what="the silent stream")
+        never = tool.watch("/never")
+        never.until("synced")
+        told = never.event("failed", timeout=30 * STRETCH)
         assert told["error"]["kind"] == "deadline" and "within 15." in told["error"]["message"]
-        gate.set()
-        wait_for(lambda: len(server.paths("watch=true")) == 2, what="the next watch")
+        wait_for(lambda: len(server.paths("^/never.*watch=true")) == 2, what="the next watch")
+        assert silent.nothing_yet() and len(server.paths("^/silent.*watch=true")) == 1
+    gate.set()
 
 
 def test_a_watch_is_stopped(http1, start):

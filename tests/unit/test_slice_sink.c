@@ -101,7 +101,7 @@ static unsigned chance(unsigned n)
 
 /* --- the server --------------------------------------------------------------------------- */
 
-#define MAX_SLICES 512
+#define MAX_SLICES 2048
 #define MAX_EVENTS 65536
 
 static struct server {
@@ -1227,6 +1227,23 @@ START_TEST(node_made_anew)
 }
 END_TEST
 
+/* More than are kept in mind: they are deleted, the others come to light, and so on. */
+START_TEST(very_many_of_others)
+{
+	for (unsigned i = 0; i < 1500; i++) {
+		cleanup_free char *what = xasprintf("x%u/node-1/1/1", i);
+
+		there_is(what);
+	}
+	offer(3, 1);
+	ck_assert(run(1000000));
+	assert_published();
+	ck_assert_uint_eq(calls.deletes, 1500);
+	ck_assert_uint_le(calls.lists, 3);
+	assert_rate();
+}
+END_TEST
+
 /* --- failures ----------------------------------------------------------------------------- */
 
 static void plan_fault(int status, unsigned retry_after_ms, unsigned times)
@@ -1330,7 +1347,7 @@ START_TEST(refused_for_good)
 	offer_these("a b?");
 	ck_assert(!run(300000));
 	assert_state(SLICE_SINK_FAILING);
-	ck_assert_uint_le(calls.creates, 14);
+	ck_assert_uint_le(calls.creates, 17);
 	memset(&calls, 0, sizeof(calls));
 	offer_these("a b");
 	ck_assert(run(3000));
@@ -1623,6 +1640,7 @@ int main(void)
 	tcase_add_test(tcase, deletion_is_repaired);
 	tcase_add_test(tcase, wipe_is_repaired);
 	tcase_add_test(tcase, node_made_anew);
+	tcase_add_test(tcase, very_many_of_others);
 	tcase_add_loop_test(tcase, failure_at_each_step, 0, 8 * ARRAY_SIZE(faults));
 	tcase_add_test(tcase, backs_off);
 	tcase_add_test(tcase, retry_after);
