@@ -86,7 +86,7 @@ static struct bytes find_field(struct bytes message, uint32_t tag)
 
 static bool is_text(struct bytes b, const char *text)
 {
-	return b.len == strlen(text) && memcmp(b.data, text, b.len) == 0;
+	return b.data && b.len == strlen(text) && memcmp(b.data, text, b.len) == 0;
 }
 
 /* --- putting together --------------------------------------------------------------------- */
@@ -140,7 +140,7 @@ static void put_device(struct buf *to, const json_t *entry)
 	cleanup_free char *text = data ? json_dumps(data, JSON_COMPACT) : NULL;
 	cleanup_free claim_pb_condition_t *list =
 		xcalloc(json_array_size(conditions), sizeof(*list));
-	claim_pb_allocated_device_status_t device = {
+	claim_pb_allocated_device_status_t status = {
 		.driver = text_of(entry, "driver"),
 		.pool = text_of(entry, "pool"),
 		.device = text_of(entry, "device"),
@@ -148,16 +148,16 @@ static void put_device(struct buf *to, const json_t *entry)
 		.conditions = list,
 		.conditions_count = (pb_size_t)json_array_size(conditions),
 		.has_data = text != NULL,
-		.data.raw = text,
 		.has_network_data = network != NULL,
-		.network_data.interface_name = text_of(network, "interfaceName"),
 	};
 	cleanup_buf struct buf encoded = BUF_INIT;
 	pb_ostream_t out = {.callback = put_bytes, .state = &encoded, .max_size = SIZE_MAX};
 
-	for (size_t i = 0; i < device.conditions_count; i++)
+	status.data.raw = text;
+	status.network_data.interface_name = text_of(network, "interfaceName");
+	for (size_t i = 0; i < status.conditions_count; i++)
 		fill_condition(&list[i], json_array_get(conditions, i));
-	(void)pb_encode(&out, CLAIM_PB_ALLOCATED_DEVICE_STATUS_FIELDS, &device);
+	(void)pb_encode(&out, CLAIM_PB_ALLOCATED_DEVICE_STATUS_FIELDS, &status);
 	put_field(to, STATUS_DEVICES, encoded.data, encoded.len);
 }
 

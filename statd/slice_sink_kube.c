@@ -97,7 +97,8 @@ struct sink_kube {
 	struct slice_sent sent;
 	uint64_t answered_at; /* the last write; 0: none */
 
-	char *made_name; /* of a creation that may have been done */
+	char *unsure; /* slice of a write that had no answer, so that it may have been done */
+	char *made_name; /* of a creation without an answer, to be tried again */
 	size_t made_index;
 
 	/* when */
@@ -285,13 +286,17 @@ static bool is_refusal(const struct kube_error *error)
 /* A write failed. */
 static void write_failed(struct sink_kube *s, const struct kube_error *error)
 {
+	/* by an earlier attempt of ours, since nobody else makes such names */
 	bool exists = s->op == OP_CREATE && error->status == 409;
+	bool denied = error->status >= 400 && error->status < 500;
 
 	s->refused = false;
-	/* with no answer, or none that says no, it may have been done */
-	if (s->op == OP_CREATE && error->status >= 400 && error->status < 500)
+	free(take_ptr(s->unsure));
+	if (!denied || exists)
+		s->unsure = xstrdup(s->name);
+	if (s->op == OP_CREATE && denied)
 		free(take_ptr(s->made_name));
-	/* the watch does not tell by itself whose it is */
+	/* the watch should have told: it may be long in coming back */
 	s->list_again |= exists;
 	if (error->err.kind == ERR_CONFLICT ||
 		(s->op == OP_REPLACE && error->err.kind == ERR_NOT_FOUND))
@@ -328,13 +333,13 @@ static void on_foreign(struct sink_kube *s, enum slice_news news)
 	wake(s);
 }
 
-/* Our own creation whose answer never came, or somebody else's. */
-static bool is_made_by_us(const struct sink_kube *s, const json_t *object)
+/* What the watch tells is what became of our own write, whose answer never came. */
+static bool is_unsure(const struct sink_kube *s, const json_t *object)
 {
 	const char *name =
 		json_string_value(json_object_get(json_object_get(object, "metadata"), "name"));
 
-	return s->made_name && str_equal(s->made_name, name);
+	return s->unsure && str_equal(s->unsure, name);
 }
 
 /* A list that the watch made by itself may be older than our last writes, and what they created
@@ -365,8 +370,8 @@ static void on_watch_event(void *ctx, enum kube_event event, const json_t *objec
 		LOG(WARN, FIELDS(F("err", err.message)), "ResourceSlice is ignored");
 	if (news == SLICE_NEWS_NONE || !s->mirror.synced)
 		return;
-	if (news == SLICE_NEWS_CAME && is_made_by_us(s, object)) {
-		free(take_ptr(s->made_name));
+	if (is_unsure(s, object)) {
+		free(take_ptr(s->unsure));
 		abort_sync(s, 0);
 		wake(s);
 		return;
@@ -445,6 +450,13 @@ static void call_end(struct sink_kube *s)
 	wake(s);
 }
 
+static void write_succeeded(struct sink_kube *s)
+{
+	s->failures = s->conflicts = 0;
+	if (str_equal(s->unsure, s->name))
+		free(take_ptr(s->unsure));
+}
+
 static void on_deleted(void *ctx, const struct kube_error *error, const json_t *object)
 {
 	struct sink_kube *s = ctx;
@@ -454,7 +466,7 @@ static void on_deleted(void *ctx, const struct kube_error *error, const json_t *
 		write_failed(s, error);
 	} else {
 		slice_mirror_deleted(&s->mirror, s->name);
-		s->failures = s->conflicts = 0;
+		write_succeeded(s);
 	}
 	call_end(s);
 }
@@ -519,7 +531,7 @@ static void on_written(void *ctx, const struct kube_error *error, const json_t *
 	if (error) {
 		write_failed(s, error);
 	} else {
-		s->failures = s->conflicts = 0;
+		write_succeeded(s);
 		if (s->op == OP_CREATE)
 			free(take_ptr(s->made_name));
 		take_answer(s, object);
@@ -793,6 +805,7 @@ static void sink_free(struct sink_kube *s)
 	free(s->node_name);
 	free(s->path);
 	free(s->name);
+	free(s->unsure);
 	free(s->made_name);
 	free(s->reason);
 	free(s->logged);

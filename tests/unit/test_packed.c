@@ -98,7 +98,7 @@ START_TEST(a_text_is_found_where_it_is)
 		{"flat", "string", NULL},
 		{"list", "string", NULL},
 		{"missing", "string", NULL},
-		{"nam", "string", NULL},
+		{"na", "string", NULL},
 		{"name", "strin", NULL},
 		{"deep", "string", NULL},
 		{"empty", "string", ""},
