@@ -182,7 +182,7 @@ static void config_deleted(struct statd *s)
 	}
 	LOG(WARN, NO_FIELDS, "the node's configuration was deleted; going on with it");
 	set_note(c, "the node's " CONFIG_KIND " was deleted: statd goes on with it and will "
-					      "wait for one when it is restarted");
+		    "wait for one when it is restarted");
 }
 
 static void on_config_event(void *ctx, enum kube_event event, const json_t *object)

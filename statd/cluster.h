@@ -17,7 +17,7 @@ struct cluster {
 	struct kube *kube; /* NULL: no API server is used */
 	uv_timer_t retry;
 	unsigned attempts; /* failed in a row */
-	char *version;	   /* of the server: "v1.34.4" */
+	char *version;     /* of the server: "v1.34.4" */
 	char *node_uid;
 	/* the CiliumNetworkDriverNodeConfig */
 	struct kube_watch *watch;
