@@ -83,7 +83,7 @@ class Process:
             if not self.running():
                 return self.popen.pid
             line = pathlib.Path(f"/proc/{self.popen.pid}/cmdline").read_bytes()
-            # within exec it is empty, or makes no sense
+            # until exec is through it is empty, or still this process's own
             if line != as_started and line.endswith(program):
                 return self.popen.pid
             return next(iter(children_of(self.popen.pid)), None)

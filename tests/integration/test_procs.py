@@ -61,8 +61,8 @@ def test_crash_is_no_failure(processes):
 
 @pytest.mark.needs_root
 def test_wrapper_is_not_taken_for_its_program(processes, monkeypatch):
-    """Whatever its command line seems to be while exec makes it."""
-    lines = iter([b"half of it\0"])
+    """Its command line may still be that of who started it."""
+    lines = iter([pathlib.Path("/proc/self/cmdline").read_bytes()])
     read = pathlib.Path.read_bytes
     monkeypatch.setattr(pathlib.Path, "read_bytes", lambda path: next(lines, None) or read(path))
     process = shell(processes, "exec sleep 60", via=["unshare", "--pid", "--fork"])
