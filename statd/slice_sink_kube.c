@@ -291,9 +291,13 @@ static void write_failed(struct sink_kube *s, const struct kube_error *error)
 	bool denied = error->status >= 400 && error->status < 500;
 
 	s->refused = false;
-	free(take_ptr(s->unsure));
-	if (!denied || exists)
+	/* a conflict may be with what was done without an answer */
+	if (error->status != 409)
+		free(take_ptr(s->unsure));
+	if (!denied || exists) {
+		free(s->unsure);
 		s->unsure = xstrdup(s->name);
+	}
 	if (s->op == OP_CREATE && denied)
 		free(take_ptr(s->made_name));
 	/* the watch should have told: it may be long in coming back */
