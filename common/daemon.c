@@ -22,10 +22,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <link.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -173,12 +175,38 @@ static void notify(const char *assignments, int flags)
 			strerror(errno));
 }
 
+/* Of one loaded object: parts that are never written to. */
+static int drop_clean_pages(struct dl_phdr_info *object, size_t size UNUSED, void *ctx UNUSED)
+{
+	const uintptr_t page = (uintptr_t)getpagesize();
+
+	for (size_t i = 0; i < object->dlpi_phnum; i++) {
+		const ElfW(Phdr) *part = &object->dlpi_phdr[i];
+		uintptr_t from = object->dlpi_addr + part->p_vaddr, to = from + part->p_memsz;
+
+		if (part->p_type != PT_LOAD || (part->p_flags & PF_W))
+			continue;
+		from &= ~(page - 1);
+		/* of the last page the rest may be another part's */
+		to &= ~(page - 1);
+		if (to > from)
+			(void)madvise((void *)from, to - from, MADV_DONTNEED);
+	}
+	return 0;
+}
+
+void daemon_settle(void)
+{
+	(void)malloc_trim(0);
+	(void)dl_iterate_phdr(drop_clean_pages, NULL);
+}
+
 void daemon_ready(struct daemon *d)
 {
 	if (d->ready)
 		return;
 	d->ready = true;
-	(void)malloc_trim(0); /* what starting took */
+	daemon_settle(); /* what starting took */
 	/* may block: of all that we tell it this alone must not be lost */
 	notify("READY=1", 0);
 	LOG(INFO, NO_FIELDS, "ready");

@@ -63,6 +63,10 @@ int daemon_run(struct daemon *d);
 void daemon_fail(struct daemon *d);
 /* sd_notify(3) READY=1, once. */
 void daemon_ready(struct daemon *d);
+/* Gives back memory that is not needed now: free memory of the heap, and pages of programs and
+ * libraries, which come back from the page cache when they are used again. For the end of what is
+ * done seldom: most of what a library maps at its start it never looks at again. */
+void daemon_settle(void);
 /* One line of STATUS= for systemctl status. */
 void daemon_status(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 

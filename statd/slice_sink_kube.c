@@ -39,10 +39,10 @@
 #include "statd/slice_sink.h"
 
 #include <inttypes.h>
-#include <malloc.h>
 #include <string.h>
 
 #include "common/kube.h"
+#include "common/daemon.h"
 #include "common/log.h"
 #include "statd/slice_sync.h"
 
@@ -218,7 +218,7 @@ static void finish_sync(struct sink_kube *s)
 	s->failures = s->conflicts = 0;
 	end_sync(s);
 	/* trees of some slices were megabytes for a moment */
-	(void)malloc_trim(0);
+	daemon_settle();
 	s->wrote = false;
 	set_published(s);
 	if (s->mirror.overflow)
