@@ -2,12 +2,15 @@
 """statd in a cluster, from its configuration to the end of a claim, against the real servers: what the
 scheduler allocates is prepared as it stands, and all that statd asks for is allowed by k8s/rbac.yaml."""
 import json
+import os
 import uuid
 
 import pytest
 
 import house as h
+import mprpc
 from cluster_house import BOTH, CONFIGS, DUMMY, POOLS, RESOURCE, ClusterHouse
+from netns import Netns
 from procs import wait_for
 
 
@@ -324,6 +327,57 @@ def test_failure_is_an_event_of_the_claim(setting):
     setting.prepare(claim)
     setting.prepare(claim)
     assert len(house.events("PrepareFailed")) == 1
+
+
+def test_attach_that_fails_and_one_that_comes_late_are_events_of_the_pod(setting):
+    house = setting.house
+    house.start_netnsd()
+    house.wait_peer("netnsd", "connected")
+    house.template("one", "fast-net")
+    claim = house.pod_with_claim("p1", "one")
+    device, = setting.prepared(claim)
+    pod, = claim["status"]["reservedFor"]
+    sandbox = {"podUID": pod["uid"], "sandboxID": "s1"}
+    front = mprpc.connect(house.runtime_dir / "front.sock")
+    front.call("front.hello", {"role": "nrihookd", "version": "0"})
+
+    def attach():
+        fd = netns.open()
+        try:
+            front.call("pod.attach", {**sandbox, "podName": "p1", "podNamespace": house.namespace}, [fd])
+        finally:
+            os.close(fd)
+    failure = "device.attach", device["device_name"]
+    with Netns() as netns:
+        setting.dummy.failures[failure] = mprpc.Error("internal", "the cable is out")
+        with pytest.raises(mprpc.Error):
+            attach()
+        failed = house.wait_event("AttachFailed")
+        assert (failed["regarding"]["kind"], failed["regarding"]["uid"]) == ("Pod", pod["uid"])
+        assert "the cable is out" in failed["note"]
+        assert not house.events("AttachedLate")
+
+        setting.dummy.failures.clear()
+        assert front.call("pod.sync", {"pods": [sandbox]}) == {"sandboxIDs": ["s1"]}
+        attach()
+        late = house.wait_event("AttachedLate")
+        assert (late["regarding"]["name"], late["regarding"]["uid"]) == ("p1", pod["uid"])
+        front.call("pod.detach", sandbox)
+    front.close()
+
+
+def test_leftover_of_an_interrupted_preparation_is_an_event_of_the_claim(setting):
+    house = setting.house
+    house.template("one", "fast-net")
+    claim = house.pod_with_claim("p1", "one")
+    setting.statd.kill()
+    setting.statd = house.start_statd()
+    uid = claim["metadata"]["uid"]
+    manager = h.MockManager(house, "dummy", [h.dedicated("dummy0")], leftovers=[
+        {"device": h.dedicated("dummy0"), "claimUID": uid, "config": {}}])
+    event = house.wait_event("LeftoverFreed")
+    assert event["regarding"]["uid"] == uid and "dummy0" in event["note"]
+    assert [freed["claimUID"] for freed in manager.asked("device.free")] == [uid]
 
 
 def test_missing_right_is_named(setting, cluster):
