@@ -30,6 +30,8 @@
 
 static struct tables tables;
 
+#define STATUS_SKIP 77 /* tests/run */
+
 static void setup(void)
 {
 	tables_init(&tables);
@@ -220,8 +222,8 @@ int main(void)
 	int failed;
 
 	if (SANITIZED) {
-		puts("skipped: a sanitized build allocates in its own way");
-		return EXIT_SUCCESS;
+		puts("a sanitized build allocates in its own way");
+		return STATUS_SKIP;
 	}
 	suite = suite_create("memory");
 	tc = tcase_create("memory");
