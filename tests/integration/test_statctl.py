@@ -181,6 +181,7 @@ def test_status_ready(setting):
     line = next(line for line in text.splitlines() if line.startswith("dmgr-dummy"))
     assert AGO.sub("AGO", line).split() == ["dmgr-dummy", "published", "AGO", str(os.getpid()), str(os.geteuid()),
                                             "0", "3", "devices"]
+    wait_for(lambda: ", published" in setting.house.status()["slices"], what="publication")  # and then nothing changes
     assert setting.statctl.json("status") == setting.house.status()
 
 
