@@ -14,6 +14,7 @@ struct statd;
 
 struct publisher {
 	uv_timer_t timer;
+	uv_timer_t quiet; /* runs out when nothing happened for a while */
 	struct flaws flaws;
 };
 
