@@ -199,24 +199,31 @@ static void keep_netns(const struct attach *a)
 		sandbox_put(&a->s->sandboxes, a->sandbox_id, &fd);
 }
 
-static void mark_attached(struct attach *a, const struct device_attach_result *result)
+/* The device at hand is in the sandbox under this name, or may be: then problem says so. */
+static bool mark_in_sandbox(struct attach *a, const char *if_name, const char *problem)
 {
-	const char *key = a->keys.v[a->at];
 	struct alloc_row row;
 
-	if (!row_take(a->s, key, &row))
-		return;
+	if (!row_take(a->s, a->keys.v[a->at], &row))
+		return false;
 	free(row.sandbox_id);
 	free(row.pod_if_name);
 	free(row.problem);
 	row.sandbox_id = xstrdup(a->sandbox_id);
-	row.pod_if_name = xstrdup(result->if_name);
-	row.problem = NULL;
+	row.pod_if_name = xstrdup(if_name);
+	row.problem = xstrdup_opt(problem);
 	row_put(a->s, &row);
-	if (!result->was_there.v)
-		strlist_add(&a->moved, key);
-	a->n_there++;
 	keep_netns(a);
+	return true;
+}
+
+static void mark_attached(struct attach *a, const struct device_attach_result *result)
+{
+	if (!mark_in_sandbox(a, result->if_name, NULL))
+		return;
+	if (!result->was_there.v)
+		strlist_add(&a->moved, a->keys.v[a->at]);
+	a->n_there++;
 }
 
 static void on_recovered(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
@@ -257,20 +264,12 @@ static void recover(struct attach *a)
 /* The manager may still put the device at hand into the sandbox. */
 static void mark_unsure(struct attach *a)
 {
-	const char *key = a->keys.v[a->at];
-	struct alloc_row row;
+	const struct alloc_row *row = row_at(a);
+	cleanup_free char *name =
+		row ? xstrdup_opt(plan_if_name(row->config, row->prepared)) : NULL;
 
-	if (!row_take(a->s, key, &row))
-		return;
-	free(row.sandbox_id);
-	free(row.pod_if_name);
-	free(row.problem);
-	row.sandbox_id = xstrdup(a->sandbox_id);
-	row.pod_if_name = xstrdup(plan_if_name(row.config, row.prepared));
-	row.problem = xstrdup("its manager did not say whether it is attached");
-	row_put(a->s, &row);
-	strlist_add(&a->moved, key);
-	keep_netns(a);
+	if (name && mark_in_sandbox(a, name, "its manager did not say whether it is attached"))
+		strlist_add(&a->moved, a->keys.v[a->at]);
 }
 
 static void on_attached(void *ctx, const struct err *err, const void *result, int *fds UNUSED)

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An Event is a courtesy: the kubelet, the runtime and the log have the same words. So none is
+ * sent twice, none is waited for, and what keeps a cluster from being flooded is decided from a
+ * table of what was told lately and a bucket that fills by the clock, without a timer.
+ */
 #include "statd/event.h"
 
 #include <string.h>
