@@ -4,6 +4,7 @@
 What a test waits for is an event with a deadline, never a span of time. Deadlines are given for a
 release build on an idle machine and stretched where the same work takes longer.
 """
+import contextlib
 import os
 import pathlib
 import re
@@ -30,6 +31,15 @@ def wait_for(condition, timeout=5, what="the condition"):
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come within {timeout * STRETCH} s")
         time.sleep(POLL_SECONDS)
+
+
+def paths_held_by(pid):
+    """What its open descriptors are, sorted."""
+    held = []
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # it was open a moment ago
+            held.append(os.readlink(f"/proc/{pid}/fd/{number}"))
+    return sorted(held)
 
 
 def children_of(pid):

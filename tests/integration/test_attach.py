@@ -2,7 +2,6 @@
 """Attaching and detaching a pod's devices: statd and netnsd as they ship, real network namespaces, a
 manager whose answers the test decides, and MessagePack-RPC by python3-msgpack as the runtime's
 door."""
-import contextlib
 import os
 import socket
 import stat
@@ -87,12 +86,7 @@ class Setting:
 
     def descriptors_of_statd(self):
         """What they are; sockets without their numbers, for a query's is open a moment longer than it."""
-        fds = f"/proc/{self.statd.pid}/fd"
-        names = []
-        for number in os.listdir(fds):
-            with contextlib.suppress(FileNotFoundError):
-                names.append(os.readlink(f"{fds}/{number}"))
-        return sorted(n for n in names if not n.startswith("socket:"))
+        return [n for n in procs_module.paths_held_by(self.statd.pid) if not n.startswith("socket:")]
 
     def namespaces_held(self):
         return [d for d in self.descriptors_of_statd() if d.startswith("net:[")]

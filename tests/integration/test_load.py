@@ -55,7 +55,14 @@ class Busy:
         self.netnsd = self.house.start_netnsd("--log-level", "info")
         self.manager = h.MockManager(self.house, "dummy", [h.dedicated(name) for name in self.devices])
         self.house.wait_peer("netnsd", "connected")
+        procs_module.wait_for(self.is_published, what="the first publication")
         self.daemons = [self.statd, self.netnsd]
+
+    def is_published(self):
+        """The file is there and statd has let go of it: else it counts among "the descriptors of before"."""
+        slices = self.house.claims_dir / "resourceslices.json"
+        return slices.exists() and not any(
+            path.startswith(f"{self.house.claims_dir}/") for path in procs_module.paths_held_by(self.statd.pid))
 
     def claims(self):
         return [h.Claim(self.house, f"c{i}", [result(name)], pod_uid=str(uuid.uuid4()))
