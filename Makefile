@@ -30,7 +30,7 @@ CC := gcc
 endif
 AR ?= ar
 
-DAEMONS := statd draplugind nrihookd netnsd dmgr-dummy
+DAEMONS := statd draplugind nrihookd netnsd dmgr-dummy dmgr-sriov
 PROGRAMS := $(DAEMONS) statctl
 
 # --- flags ---------------------------------------------------------------------------------------
@@ -90,6 +90,7 @@ LIBS_draplugind := $(call pc-libs,libnghttp2) -lprotobuf-nanopb
 LIBS_nrihookd := -lprotobuf-nanopb
 LIBS_netnsd :=
 LIBS_dmgr-dummy := $(call pc-libs,libnl-route-3.0 libnl-3.0)
+LIBS_dmgr-sriov := $(call pc-libs,libnl-route-3.0 libnl-3.0)
 LIBS_statctl := $(call pc-libs,smartcols)
 LIBS_everything := $(call pc-libs,$(PKGS_ALL)) -lprotobuf-nanopb
 
@@ -169,7 +170,7 @@ wrap = $(patsubst %,-Wl$(comma)--wrap=%,$(1))
 comma := ,
 WRAP_dummy := $(call wrap,nl_link_get nl_link_find_all nl_link_add nl_link_del \
 	nl_link_set_alias)
-WRAP_link_move := $(call wrap,nl_link_set_name nl_link_set_mtu nl_link_set_mac nl_link_set_up \
+WRAP_link_move := $(call wrap,nl_link_set_name nl_link_set_number nl_link_set_mac nl_link_set_up \
 	nl_link_add_altname nl_link_del_altname nl_link_move)
 
 # a client of the API server that does what its command line says

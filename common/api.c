@@ -218,9 +218,20 @@ FIELDS_OF(manager_hello_result_fields){
 static REC_DESC(rec_manager_hello_result, struct manager_hello_result, "hello result",
 	manager_hello_result_fields, NULL, "what a manager works from");
 
+/* An error message of ours, and as much again around it. */
+static int check_note(const char *text, struct err *err)
+{
+	if (!*text || strlen(text) >= 2 * ERR_MESSAGE_MAX)
+		return err_set(
+			err, ERR_INVALID, "must have 1 to %d bytes", 2 * ERR_MESSAGE_MAX - 1);
+	return 0;
+}
+
 FIELDS_OF(device_list_fields){
 	REC_RECS(struct device_list, devices, "devices", REC_OPTIONAL, MAX_DEVICES,
 		struct device, &rec_device, "the complete inventory"),
+	REC_STRLIST(struct device_list, notes, "notes", REC_OPTIONAL, DEVICE_LIST_MAX_NOTES,
+		check_note, "what an operator should know, a sentence each"),
 };
 const struct rec_desc rec_device_list = {
 	.name = "inventory",

@@ -115,8 +115,11 @@ struct manager_hello_result {
 };
 
 extern const struct rec_desc rec_device_list; /* the inventory */
+/* Notes are read by people, all at once, in `statctl status`. */
+#define DEVICE_LIST_MAX_NOTES 64
 struct device_list {
 	struct REC_LIST(struct device) devices;
+	struct strlist notes; /* what an operator should know, a sentence each: all of them */
 };
 
 struct alloc_list {

@@ -14,7 +14,8 @@
 #include "common/rec.h"
 
 #define LINK_MARK_PREFIX "netclaim:"
-/* "netclaim:<claim uid>:<device>[:<share>]", each at most 63 bytes (api.h). */
+/* "netclaim:<claim uid>:<device>[:<share>]", each at most 63 bytes (api.h). A note of the
+ * manager's may follow behind a space, for as long as the link has not been in a pod. */
 #define LINK_MARK_SIZE   208
 _Static_assert(LINK_MARK_SIZE <= LINK_ALIAS_SIZE, "a mark is an alias");
 
@@ -25,23 +26,38 @@ struct link_mark {
 	char claim_uid[LINK_MARK_WORD_SIZE], device[LINK_MARK_WORD_SIZE];
 	char share_id[LINK_MARK_WORD_SIZE]; /* "": none */
 };
-/* Whether it is a mark, and then *ret. */
-bool link_mark_parse(const char *alias, struct link_mark *ret);
+/* Whether it is a mark, and then *ret. *note, if not NULL, is what follows, borrowed; "": none. */
+bool link_mark_parse(const char *alias, struct link_mark *ret, const char **note);
+/* Whether this alias is that mark, whatever the note. */
+bool link_mark_is(const char *alias, const char *mark);
 
 /* What a link was before it was handed over: part of a prepared device's state, so that it is
- * in the claim's status and outlives everything but the claim. */
+ * in the claim's status and outlives everything but the claim. What is unset is left as it is. */
 struct link_origin {
 	char *name;
-	struct rec_int mtu;
 	char *mac;
 	struct strlist altnames;
-	/* what it is, so that a link which somebody else has marked is not taken for it */
+	struct rec_int numbers[LINK_NUMBER_MAX];
+	struct rec_int flags, addr_gen_mode;
+	struct rec_int ifindex; /* it has it again if it is free */
+	struct rec_bool up;
+	struct REC_LIST(struct origin_address) addresses;
+	char *alias; /* of before the mark; link_release() sets it */
+	/* what it is, so that a link which somebody else has marked is not taken for it; one
+	 * with a parent is known by that alone where its mark is gone */
 	char *kind, *parent;
 };
 extern const struct rec_desc rec_link_origin;
 
-/* *ret is for rec_fini(). */
-void link_origin_of(const struct link_info *link, struct link_origin *ret);
+/* struct link_address, as a record. */
+struct origin_address {
+	char *local, *peer, *broadcast, *label;
+	struct rec_int flags, metric, scope, proto;
+};
+
+/* *ret is for rec_fini(), also after a failure. */
+int link_origin_of(
+	struct nl *nl, const struct link_info *link, struct link_origin *ret, struct err *err);
 
 /* The two ends of a hand-over. All borrowed. */
 struct link_ends {
@@ -49,8 +65,9 @@ struct link_ends {
 	int host_netns_fd, pod_netns_fd;
 };
 
-/* The link of this mark that is what origin says it is. ERR_NOT_FOUND. */
-int link_find(struct nl *nl, const char *mark, const struct link_origin *origin,
+/* The link of this mark in the pod that is what origin says it is. A device of a bus is found
+ * whatever its mark. ERR_NOT_FOUND. */
+int link_find(struct nl *pod, const char *mark, const struct link_origin *origin,
 	struct link_info *ret, struct err *err);
 
 /* ERR_CONFLICT if a link in this namespace has one of the names or has one as an alternative
@@ -68,8 +85,13 @@ int link_find_leftovers(struct nl *nl, const struct strlist *claim_uids, struct 
 int link_give(const struct link_ends *ends, const char *mark, const struct link_origin *origin,
 	const char *if_name, struct device_attach_result *ret, struct err *err);
 
-/* Takes the marked link back to the host, where it arrives down and else as origin says. 0, or
- * 1 when there is no such link on either side. After a failure the link keeps its mark, so that
- * the call can be repeated. */
+/* Takes the marked link back to the host, as origin says. 0, or 1 when there is no such link on
+ * either side. What is set and yet not as it was is logged, each by name. After a failure the
+ * link keeps its mark, so that the call can be repeated. */
 int link_take(const struct link_ends *ends, const char *mark, const struct link_origin *origin,
 	struct err *err);
+
+/* Restores a link that is on the host, wherever it has been, and takes the mark off it. 0, or 1
+ * when there is no such link. */
+int link_release(
+	struct nl *host, const char *mark, const struct link_origin *origin, struct err *err);

@@ -25,12 +25,15 @@
 #include <linux/netlink.h>
 #include <malloc.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "common/hash.h"
 #include "common/log.h"
 #include "common/netns.h"
 #include "common/rpc.h"
 
 #define RETRY_MS 5000 /* what is wrong is outside: a configuration, a device that is missing */
+#define QUIET_MS 300  /* devices come and go by the dozen: looked at when they are done */
 
 enum phase {
 	OFFLINE,
@@ -44,6 +47,7 @@ struct manager_options {
 	struct daemon_options base;
 	const char *runtime_dir;
 	const char *statd_user;
+	const char *sysfs_root;
 };
 
 struct manager {
@@ -55,12 +59,14 @@ struct manager {
 	uid_t statd_uid;
 	struct rpc_listen def;
 	struct rpc_client *client;
-	uv_timer_t retry;
+	uv_timer_t retry, rediscover;
+	uv_poll_t watch;
 
 	enum phase phase;
 	struct err problem; /* of FAILED; kept beyond it, so that it is logged once */
 	struct buf names;   /* of the inventory's devices, each with its NUL */
 	size_t n_names;
+	uint64_t published; /* hash of the last inventory */
 };
 
 /* --- failing and trying again ------------------------------------------------------------- */
@@ -130,18 +136,65 @@ static bool has_name(const struct manager *m, const char *name)
 	return false;
 }
 
+static uint64_t hash_of(const struct device_list *inventory)
+{
+	struct buf packed = {0};
+	uint64_t hash;
+
+	rec_pack(&rec_device_list, inventory, &packed);
+	hash = hash_bytes_64(packed.data, packed.len);
+	buf_fini(&packed);
+	return hash;
+}
+
 static void publish(struct manager *m, struct device_list *inventory)
 {
 	keep_names(m, inventory);
+	m->published = hash_of(inventory);
 	(void)rpc_start(&m->loop, rpc_client_conn(m->client), API_MANAGER_DEVICES, inventory,
 		NULL, 0, on_published, m);
 }
 
-static int discover(const struct manager *m, struct device_list *ret, struct err *err)
+static void on_rediscover(uv_timer_t *timer);
+
+static int discover(struct manager *m, struct device_list *ret, struct err *err)
 {
-	if (m->ops->discover(m->ctx, ret, err) < 0)
+	const int rc = m->ops->discover(m->ctx, ret, err);
+
+	if (rc < 0)
 		return err_wrap(err, "discovering devices");
+	if (rc > 0)
+		(void)uv_timer_start(&m->rediscover, on_rediscover, RETRY_MS, 0);
 	return 0;
+}
+
+/* Devices may have changed: statd is told if they have. */
+static void on_rediscover(uv_timer_t *timer)
+{
+	struct manager *m = timer->data;
+	struct device_list inventory = {0};
+	struct err err = ERR_INIT;
+
+	if (m->phase != SERVING)
+		return;
+	if (discover(m, &inventory, &err) < 0)
+		LOG(ERROR, FIELDS(F("err", err.message)), "inventory stays as it is");
+	else if (hash_of(&inventory) != m->published)
+		publish(m, &inventory);
+	rec_fini(&rec_device_list, &inventory);
+}
+
+static void on_watch(uv_poll_t *poll, int status, int events UNUSED)
+{
+	struct manager *m = poll->data;
+
+	if (status < 0) {
+		LOG(ERROR, FIELDS(F("err", uv_strerror(status))),
+			"changes of devices are not seen any more");
+		(void)uv_poll_stop(poll);
+	} else if (m->ops->woken(m->ctx)) {
+		(void)uv_timer_start(&m->rediscover, on_rediscover, QUIET_MS, 0);
+	}
 }
 
 static void restore_one(
@@ -173,15 +226,15 @@ static void on_restore(void *ctx, struct rpc_call *call, const void *request, in
 	result.verdicts.v = xcalloc(result.verdicts.n, sizeof(*result.verdicts.v));
 	for (size_t i = 0; i < list->allocations.n; i++)
 		restore_one(m, &list->allocations.v[i], &result.verdicts.v[i]);
+	/* first: discovering may take long, and restoring needs none of it */
+	rpc_reply(call, &result, NULL);
+	rec_fini(api_method_info(API_DEVICE_RESTORE)->result, &result);
 	if (discover(m, &inventory, &err) < 0) {
 		fail(m, &err);
-		rpc_reply_err(call, &err);
 	} else {
 		m->phase = SERVING;
-		rpc_reply(call, &result, NULL);
 		publish(m, &inventory);
 	}
-	rec_fini(api_method_info(API_DEVICE_RESTORE)->result, &result);
 	rec_fini(&rec_device_list, &inventory);
 	(void)malloc_trim(0); /* seldom, and most of what was used was for this */
 }
@@ -225,6 +278,7 @@ static void on_close(void *ctx, struct rpc_conn *conn UNUSED, const char *reason
 		LOG(WARN, FIELDS(F("err", reason)), "statd is gone; waiting for it");
 	m->phase = OFFLINE;
 	(void)uv_timer_stop(&m->retry);
+	(void)uv_timer_stop(&m->rediscover);
 	daemon_status("waiting for statd");
 }
 
@@ -424,7 +478,15 @@ static const struct cli_option options_table[] = {
 		.arg = "USER",
 		.doc = "user that statd runs as, if neither root nor our own",
 	},
+	{
+		.name = "sysfs-root",
+		.type = CLI_PATH,
+		.offset = offsetof(struct manager_options, sysfs_root),
+		.arg = "DIR",
+		.doc = "where the host's sysfs is",
+	},
 };
+#define N_OPTIONS_NO_SYSFS (ARRAY_SIZE(options_table) - 1) /* the last is that one */
 
 static void stop(void *ctx)
 {
@@ -433,6 +495,9 @@ static void stop(void *ctx)
 	m->phase = OFFLINE;
 	rpc_client_free(m->client);
 	uv_close((uv_handle_t *)&m->retry, NULL);
+	uv_close((uv_handle_t *)&m->rediscover, NULL);
+	if (m->watch.data)
+		uv_close((uv_handle_t *)&m->watch, NULL);
 }
 
 static int open_all(struct manager *m, const struct manager_options *o, struct err *err)
@@ -448,7 +513,17 @@ static int open_all(struct manager *m, const struct manager_options *o, struct e
 	m->own_netns = netns_open_own(err);
 	if (m->own_netns < 0)
 		return -1;
-	return m->ops->open(m->ctx, err);
+	return m->ops->open(m->ctx, m->ops->reads_sysfs ? o->sysfs_root : NULL, err);
+}
+
+static void start_watch(struct manager *m)
+{
+	const int fd = m->ops->watch ? m->ops->watch(m->ctx) : -1;
+
+	if (fd < 0 || uv_poll_init(&m->loop, &m->watch, fd) < 0)
+		return;
+	m->watch.data = m;
+	(void)uv_poll_start(&m->watch, UV_READABLE, on_watch);
 }
 
 static int run(struct manager *m, const struct manager_options *o)
@@ -460,6 +535,9 @@ static int run(struct manager *m, const struct manager_options *o)
 	daemon_init(&m->daemon, &m->loop, stop, m);
 	(void)uv_timer_init(&m->loop, &m->retry);
 	m->retry.data = m;
+	(void)uv_timer_init(&m->loop, &m->rediscover);
+	m->rediscover.data = m;
+	start_watch(m);
 	m->client = rpc_client_new(&m->loop, path, &m->def, m);
 	daemon_status("waiting for statd");
 	daemon_ready(&m->daemon);
@@ -468,11 +546,20 @@ static int run(struct manager *m, const struct manager_options *o)
 	return status;
 }
 
+/* In a container the host's is where the seed mounts it; on a bare node there is but one. */
+static const char *default_sysfs_root(void)
+{
+	return access("/host/sys", F_OK) == 0 ? "/host/sys" : "/sys";
+}
+
 int manager_main(const struct manager_ops *ops, void *ctx, const struct privileges *privileges,
 	const char *summary, int argc, char **argv)
 {
 	struct manager_options options = {
-		.base = DAEMON_DEFAULTS, .runtime_dir = "/run/netclaim"};
+		.base = DAEMON_DEFAULTS,
+		.runtime_dir = "/run/netclaim",
+		.sysfs_root = default_sysfs_root(),
+	};
 	struct manager m = {
 		.ops = ops,
 		.ctx = ctx,
@@ -489,7 +576,7 @@ int manager_main(const struct manager_ops *ops, void *ctx, const struct privileg
 		.program = privileges->program,
 		.summary = summary,
 		.options = options_table,
-		.n_options = ARRAY_SIZE(options_table),
+		.n_options = ops->reads_sysfs ? ARRAY_SIZE(options_table) : N_OPTIONS_NO_SYSFS,
 	};
 	struct err err = ERR_INIT;
 	int status;

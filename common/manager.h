@@ -20,14 +20,21 @@ struct manager;
 
 struct manager_ops {
 	enum manager_type type;
+	/* Whether the program has the option --sysfs-root. */
+	bool reads_sysfs;
 	/* Once, while the process may still do what its table does not list: opens what the
-	 * manager keeps open. */
-	int (*open)(void *ctx, struct err *err);
+	 * manager keeps open. sysfs_root is NULL unless reads_sysfs; it stays valid. */
+	int (*open)(void *ctx, const char *sysfs_root, struct err *err);
 	/* config is the manager's section, an object. Comes again whenever statd has been
 	 * away. */
 	int (*configure)(void *ctx, const json_t *config, struct err *err);
-	/* The complete inventory, into *ret (zeroed). */
+	/* The complete inventory, into *ret (zeroed). 1: it is not yet what it should be, and
+	 * is to be asked for again soon. */
 	int (*discover)(void *ctx, struct device_list *ret, struct err *err);
+	/* Both NULL, or: a descriptor that is readable when the inventory may have changed, -1
+	 * if there is none; and what reads it, and says whether to discover anew. */
+	int (*watch)(const void *ctx);
+	bool (*woken)(void *ctx);
 	/* Rebuilds a prepared device from its stored state; makes nothing in the kernel. */
 	int (*restore)(
 		void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);

@@ -5,7 +5,7 @@
  * Messages are built and read here rather than through libnl-route's link objects, which know
  * nothing of alternative names and turn every errno into one of a few codes of their own.
  *
- * A request is sent with NLM_F_ACK; talk() reads until the kernel has acknowledged it, refused
+ * A request is sent with NLM_F_ACK; nl_talk() reads until the kernel has acknowledged it, refused
  * it or, for a dump, said that it is done. Answers to another request are skipped: they can
  * only be late ones, to a request that was given up after ANSWER_TIMEOUT.
  *
@@ -26,6 +26,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "common/nl_internal.h"
+
 /* The kernel works on a request inside send(), so its answer is there at once; only one that
  * was dropped for want of buffer space is waited for. */
 #define ANSWER_TIMEOUT_S 5
@@ -33,11 +35,16 @@
 #define DUMP_TRIES       16
 #define MAX_ERRNO        4095 /* include/linux/err.h */
 
-static void msg_free_p(struct nl_msg **msg)
+/* IFLA_GSO_IPV4_MAX_SIZE and its like, of Linux 6.3 (linux/if_link.h) */
+#define ATTR_GSO_IPV4_MAX_SIZE 63
+#define ATTR_GRO_IPV4_MAX_SIZE 64
+#define ATTR_MAX               ATTR_GRO_IPV4_MAX_SIZE
+_Static_assert(ATTR_MAX >= IFLA_AF_SPEC && ATTR_MAX >= IFLA_GRO_MAX_SIZE, "one table for all");
+
+void nl_msg_free_p(struct nl_msg **msg)
 {
 	nlmsg_free(*msg);
 }
-#define cleanup_msg __attribute__((cleanup(msg_free_p)))
 
 void link_info_fini(struct link_info *link)
 {
@@ -117,34 +124,23 @@ void nl_fini(struct nl *nl)
 
 /* --- one request and its answer ----------------------------------------------------------- */
 
-struct answer {
-	uint32_t seq;
-	bool done;
-	int sys; /* what the kernel refused it with */
-	char reason[128];
-	struct link_list links; /* of those in the answer the first max that match */
-	size_t max;
-	bool (*match)(const void *ctx, const struct link_info *link); /* NULL: any */
-	const void *match_ctx;
-};
-
 static int on_seq_check(struct nl_msg *msg, void *arg)
 {
-	const struct answer *a = arg;
+	const struct nl_answer *a = arg;
 
 	return nlmsg_hdr(msg)->nlmsg_seq == a->seq ? NL_OK : NL_SKIP;
 }
 
 static int on_done(struct nl_msg *msg UNUSED, void *arg)
 {
-	struct answer *a = arg;
+	struct nl_answer *a = arg;
 
 	a->done = true;
 	return NL_OK;
 }
 
 /* The attributes follow the error: NETLINK_CAP_ACK keeps the request from being echoed. */
-static void read_reason(struct nlmsgerr *e, struct answer *a)
+static void read_reason(struct nlmsgerr *e, struct nl_answer *a)
 {
 	const struct nlmsghdr *h = (const void *)((const char *)e - NLMSG_HDRLEN);
 	const unsigned flags = NLM_F_ACK_TLVS | NLM_F_CAPPED;
@@ -161,7 +157,7 @@ static void read_reason(struct nlmsgerr *e, struct answer *a)
 
 static int on_error(struct sockaddr_nl *from UNUSED, struct nlmsgerr *e, void *arg)
 {
-	struct answer *a = arg;
+	struct nl_answer *a = arg;
 
 	a->sys = e->error < 0 && e->error >= -MAX_ERRNO ? -e->error : EPROTO;
 	a->done = true;
@@ -169,19 +165,23 @@ static int on_error(struct sockaddr_nl *from UNUSED, struct nlmsgerr *e, void *a
 	return NL_SKIP;
 }
 
-static int on_link(struct nl_msg *msg, void *arg);
+static int on_message(struct nl_msg *msg, void *arg)
+{
+	const struct nl_answer *a = arg;
 
-static void listen_for(struct nl_sock *sock, struct answer *a)
+	return a->on_message ? a->on_message(msg, a->ctx) : NL_OK;
+}
+
+static void listen_for(struct nl_sock *sock, struct nl_answer *a)
 {
 	(void)nl_socket_modify_cb(sock, NL_CB_SEQ_CHECK, NL_CB_CUSTOM, on_seq_check, a);
-	(void)nl_socket_modify_cb(sock, NL_CB_VALID, NL_CB_CUSTOM, on_link, a);
+	(void)nl_socket_modify_cb(sock, NL_CB_VALID, NL_CB_CUSTOM, on_message, a);
 	(void)nl_socket_modify_cb(sock, NL_CB_FINISH, NL_CB_CUSTOM, on_done, a);
 	(void)nl_socket_modify_cb(sock, NL_CB_ACK, NL_CB_CUSTOM, on_done, a);
 	(void)nl_socket_modify_err_cb(sock, NL_CB_CUSTOM, on_error, a);
 }
 
-/* 0, or -1 with the errno in a->sys as well as in err. -NLE_DUMP_INTR is returned as it is. */
-static int talk(struct nl *nl, struct nl_msg *msg, struct answer *a, struct err *err)
+int nl_talk(struct nl *nl, struct nl_msg *msg, struct nl_answer *a, struct err *err)
 {
 	int rc;
 
@@ -203,11 +203,10 @@ static int talk(struct nl *nl, struct nl_msg *msg, struct answer *a, struct err 
 	return 0;
 }
 
-/* As talk(), for a request that only succeeds or fails; frees msg. */
-static int command(struct nl *nl, struct nl_msg *msg, struct err *err)
+int nl_command(struct nl *nl, struct nl_msg *msg, struct err *err)
 {
-	struct answer a = {0};
-	int rc = talk(nl, msg, &a, err);
+	struct nl_answer a = {0};
+	int rc = nl_talk(nl, msg, &a, err);
 
 	nlmsg_free(msg);
 	return rc;
@@ -215,24 +214,29 @@ static int command(struct nl *nl, struct nl_msg *msg, struct err *err)
 
 /* --- messages ----------------------------------------------------------------------------- */
 
-static struct nl_msg *request(int type, int flags, const struct ifinfomsg *body)
+struct nl_msg *nl_request(int type, int flags, const void *body, size_t len)
 {
 	struct nl_msg *msg = nlmsg_alloc_simple(type, flags | NLM_F_REQUEST | NLM_F_ACK);
-	struct ifinfomsg copy = *body;
+	void *room;
 
 	/* out of memory ends the process, as in common/util.h */
-	if (!msg || nlmsg_append(msg, &copy, sizeof(copy), NLMSG_ALIGNTO) < 0)
+	if (!msg || !(room = nlmsg_reserve(msg, len, NLMSG_ALIGNTO)))
 		abort();
+	memcpy(room, body, len);
 	return msg;
 }
 
-static struct nl_msg *change(int ifindex)
+static struct nl_msg *link_request(int type, int flags, const struct ifinfomsg *body)
 {
-	return request(RTM_SETLINK, 0, &(struct ifinfomsg){.ifi_index = ifindex});
+	return nl_request(type, flags, body, sizeof(*body));
 }
 
-/* A message has room for a page; what is put into one is bounded by the sizes in nl.h. */
-static void put(struct nl_msg *msg, int attr, const void *data, size_t len)
+struct nl_msg *nl_change(int ifindex)
+{
+	return link_request(RTM_SETLINK, 0, &(struct ifinfomsg){.ifi_index = ifindex});
+}
+
+void nl_put(struct nl_msg *msg, int attr, const void *data, size_t len)
 {
 	int rc = nla_put(msg, attr, (int)len, data);
 
@@ -242,15 +246,15 @@ static void put(struct nl_msg *msg, int attr, const void *data, size_t len)
 static void put_text(struct nl_msg *msg, int attr, const char *text, size_t size)
 {
 	assert(strlen(text) < size);
-	put(msg, attr, text, strlen(text) + 1);
+	nl_put(msg, attr, text, strlen(text) + 1);
 }
 
-static void put_u32(struct nl_msg *msg, int attr, uint32_t value)
+void nl_put_u32(struct nl_msg *msg, int attr, uint32_t value)
 {
-	put(msg, attr, &value, sizeof(value));
+	nl_put(msg, attr, &value, sizeof(value));
 }
 
-static struct nlattr *nest_start(struct nl_msg *msg, int attr)
+struct nlattr *nl_nest(struct nl_msg *msg, int attr)
 {
 	struct nlattr *nest = nla_nest_start(msg, attr);
 
@@ -303,42 +307,98 @@ static void read_altnames(struct strlist *out, const struct nlattr *list)
 	}
 }
 
+static const struct {
+	const char *name;
+	int attr;
+} numbers[LINK_NUMBER_MAX] = {
+	[LINK_MTU] = {"mtu", IFLA_MTU},
+	[LINK_TX_QUEUE_LEN] = {"txqlen", IFLA_TXQLEN},
+	[LINK_GROUP] = {"group", IFLA_GROUP},
+	[LINK_GSO_MAX_SIZE] = {"gso_max_size", IFLA_GSO_MAX_SIZE},
+	[LINK_GSO_MAX_SEGS] = {"gso_max_segs", IFLA_GSO_MAX_SEGS},
+	[LINK_GRO_MAX_SIZE] = {"gro_max_size", IFLA_GRO_MAX_SIZE},
+	[LINK_GSO_IPV4_MAX_SIZE] = {"gso_ipv4_max_size", ATTR_GSO_IPV4_MAX_SIZE},
+	[LINK_GRO_IPV4_MAX_SIZE] = {"gro_ipv4_max_size", ATTR_GRO_IPV4_MAX_SIZE},
+};
+
+const char *link_number_name(enum link_number which)
+{
+	return numbers[which].name;
+}
+
+static bool read_u32(const struct nlattr *attr, uint32_t *ret)
+{
+	if (!attr || nla_len(attr) < (int)sizeof(*ret))
+		return false;
+	*ret = nla_get_u32(attr);
+	return true;
+}
+
+static void read_numbers(struct link_info *ret, struct nlattr **attrs)
+{
+	for (int i = 0; i < LINK_NUMBER_MAX; i++)
+		if (read_u32(attrs[numbers[i].attr], &ret->numbers[i]))
+			ret->known |= 1u << i;
+}
+
+static int read_addr_gen_mode(struct nlattr *spec)
+{
+	struct nlattr *families[AF_INET6 + 1], *inet6[IFLA_INET6_MAX + 1];
+
+	if (!spec || nla_parse_nested(families, AF_INET6, spec, NULL) < 0 ||
+		!families[AF_INET6] ||
+		nla_parse_nested(inet6, IFLA_INET6_MAX, families[AF_INET6], NULL) < 0 ||
+		!inet6[IFLA_INET6_ADDR_GEN_MODE] ||
+		nla_len(inet6[IFLA_INET6_ADDR_GEN_MODE]) < 1)
+		return -1;
+	return nla_get_u8(inet6[IFLA_INET6_ADDR_GEN_MODE]);
+}
+
 static int read_link(struct nl_msg *msg, struct link_info *ret)
 {
-	static const struct nla_policy policy[IFLA_MAX + 1] = {[IFLA_MTU] = {.type = NLA_U32}};
-	struct nlattr *attrs[IFLA_MAX + 1];
+	struct nlattr *attrs[ATTR_MAX + 1];
 	const struct ifinfomsg *body = nlmsg_data(nlmsg_hdr(msg));
 
 	*ret = (struct link_info){0};
 	if (nlmsg_hdr(msg)->nlmsg_type != RTM_NEWLINK ||
-		nlmsg_parse(nlmsg_hdr(msg), sizeof(*body), attrs, IFLA_MAX, policy) < 0)
+		nlmsg_parse(nlmsg_hdr(msg), sizeof(*body), attrs, ATTR_MAX, NULL) < 0)
 		return -1;
 	ret->ifindex = body->ifi_index;
+	ret->flags = body->ifi_flags;
 	ret->up = body->ifi_flags & IFF_UP;
 	copy_text(ret->name, sizeof(ret->name), attrs[IFLA_IFNAME]);
 	copy_text(ret->alias, sizeof(ret->alias), attrs[IFLA_IFALIAS]);
 	copy_text(ret->parent, sizeof(ret->parent), attrs[IFLA_PARENT_DEV_NAME]);
 	read_kind(ret->kind, attrs[IFLA_LINKINFO]);
 	format_mac(ret->mac, attrs[IFLA_ADDRESS]);
-	if (attrs[IFLA_MTU])
-		ret->mtu = nla_get_u32(attrs[IFLA_MTU]);
+	read_numbers(ret, attrs);
+	(void)read_u32(attrs[IFLA_MAX_MTU], &ret->max_mtu);
+	ret->addr_gen_mode = read_addr_gen_mode(attrs[IFLA_AF_SPEC]);
 	read_altnames(&ret->altnames, attrs[IFLA_PROP_LIST]);
 	return 0;
 }
 
+/* Of the links that an answer brings, the first max that match. */
+struct harvest {
+	struct link_list links;
+	size_t max;
+	bool (*match)(const void *ctx, const struct link_info *link); /* NULL: any */
+	const void *match_ctx;
+};
+
 static int on_link(struct nl_msg *msg, void *arg)
 {
 	struct link_info link;
-	struct answer *a = arg;
+	struct harvest *h = arg;
 
-	if (a->links.n == a->max || read_link(msg, &link) < 0)
+	if (h->links.n == h->max || read_link(msg, &link) < 0)
 		return NL_OK;
-	if (a->match && !a->match(a->match_ctx, &link)) {
+	if (h->match && !h->match(h->match_ctx, &link)) {
 		link_info_fini(&link);
 		return NL_OK;
 	}
-	a->links.v = xrealloc(a->links.v, a->links.n + 1, sizeof(link));
-	a->links.v[a->links.n++] = link;
+	h->links.v = xrealloc(h->links.v, h->links.n + 1, sizeof(link));
+	h->links.v[h->links.n++] = link;
 	return NL_OK;
 }
 
@@ -355,30 +415,32 @@ static struct link_info take_link(struct link_list *list)
 
 int nl_link_get(struct nl *nl, const char *name, struct link_info *ret, struct err *err)
 {
-	cleanup_msg struct nl_msg *msg = request(RTM_GETLINK, 0, &(struct ifinfomsg){0});
-	struct answer a = {.max = 1};
+	cleanup_nl_msg struct nl_msg *msg =
+		link_request(RTM_GETLINK, 0, &(struct ifinfomsg){0});
+	struct harvest h = {.max = 1};
+	struct nl_answer a = {.on_message = on_link, .ctx = &h};
 
 	*ret = (struct link_info){0};
 	put_text(msg, IFLA_IFNAME, name, IFNAMSIZ);
-	put_u32(msg, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
-	if (talk(nl, msg, &a, err) < 0) {
-		link_list_fini(&a.links);
+	nl_put_u32(msg, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+	if (nl_talk(nl, msg, &a, err) < 0) {
+		link_list_fini(&h.links);
 		return err_wrap(err, "looking up link '%s'", name);
 	}
-	if (a.links.n == 0)
+	if (h.links.n == 0)
 		return err_set(err, ERR_INTERNAL, "looking up link '%s': no answer", name);
-	*ret = take_link(&a.links);
+	*ret = take_link(&h.links);
 	return 0;
 }
 
-/* As talk(), and -NLE_DUMP_INTR when links changed meanwhile and one may have been missed. */
-static int dump(struct nl *nl, struct answer *a, struct err *err)
+/* As nl_talk(), and -NLE_DUMP_INTR when links changed meanwhile and one may have been missed. */
+static int dump(struct nl *nl, struct nl_answer *a, struct err *err)
 {
-	cleanup_msg struct nl_msg *msg =
-		request(RTM_GETLINK, NLM_F_DUMP, &(struct ifinfomsg){0});
+	cleanup_nl_msg struct nl_msg *msg =
+		link_request(RTM_GETLINK, NLM_F_DUMP, &(struct ifinfomsg){0});
 
-	put_u32(msg, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
-	return talk(nl, msg, a, err);
+	nl_put_u32(msg, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+	return nl_talk(nl, msg, a, err);
 }
 
 /* The first max links that match, into *ret. */
@@ -387,14 +449,15 @@ static int list(struct nl *nl, size_t max,
 	struct link_list *ret, struct err *err)
 {
 	for (int i = 0; i < DUMP_TRIES; i++) {
-		struct answer a = {.max = max, .match = match, .match_ctx = ctx};
+		struct harvest h = {.max = max, .match = match, .match_ctx = ctx};
+		struct nl_answer a = {.on_message = on_link, .ctx = &h};
 		int rc = dump(nl, &a, err);
 
-		if (rc == 0 || (rc == -NLE_DUMP_INTR && a.links.n == max)) {
-			*ret = a.links;
+		if (rc == 0 || (rc == -NLE_DUMP_INTR && h.links.n == max)) {
+			*ret = h.links;
 			return 0;
 		}
-		link_list_fini(&a.links);
+		link_list_fini(&h.links);
 		if (rc != -NLE_DUMP_INTR)
 			return err_wrap(err, "listing links");
 	}
@@ -427,57 +490,91 @@ int nl_link_find_all(struct nl *nl,
 
 int nl_link_add(struct nl *nl, const char *name, const char *kind, struct err *err)
 {
-	struct nl_msg *msg = request(
+	struct nl_msg *msg = link_request(
 		RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &(struct ifinfomsg){.ifi_index = 0});
 	struct nlattr *info;
 
 	put_text(msg, IFLA_IFNAME, name, IFNAMSIZ);
-	info = nest_start(msg, IFLA_LINKINFO);
+	info = nl_nest(msg, IFLA_LINKINFO);
 	put_text(msg, IFLA_INFO_KIND, kind, LINK_KIND_SIZE);
 	(void)nla_nest_end(msg, info);
-	if (command(nl, msg, err) < 0)
+	if (nl_command(nl, msg, err) < 0)
 		return err_wrap(err, "adding %s link '%s'", kind, name);
 	return 0;
 }
 
 int nl_link_del(struct nl *nl, int ifindex, struct err *err)
 {
-	struct nl_msg *msg = request(RTM_DELLINK, 0, &(struct ifinfomsg){.ifi_index = ifindex});
+	struct nl_msg *msg =
+		link_request(RTM_DELLINK, 0, &(struct ifinfomsg){.ifi_index = ifindex});
 
-	if (command(nl, msg, err) < 0)
+	if (nl_command(nl, msg, err) < 0)
 		return err_wrap(err, "deleting link %d", ifindex);
 	return 0;
 }
 
 int nl_link_set_name(struct nl *nl, int ifindex, const char *name, struct err *err)
 {
-	struct nl_msg *msg = change(ifindex);
+	struct nl_msg *msg = nl_change(ifindex);
 
 	put_text(msg, IFLA_IFNAME, name, IFNAMSIZ);
-	if (command(nl, msg, err) < 0)
+	if (nl_command(nl, msg, err) < 0)
 		return err_wrap(err, "renaming link %d to '%s'", ifindex, name);
 	return 0;
 }
 
 int nl_link_set_alias(struct nl *nl, int ifindex, const char *alias, struct err *err)
 {
-	struct nl_msg *msg = change(ifindex);
+	struct nl_msg *msg = nl_change(ifindex);
 
 	/* without its NUL: an empty one removes the alias (net/core/dev.c) */
 	assert(strlen(alias) < LINK_ALIAS_SIZE);
-	put(msg, IFLA_IFALIAS, alias, strlen(alias));
-	if (command(nl, msg, err) < 0)
+	nl_put(msg, IFLA_IFALIAS, alias, strlen(alias));
+	if (nl_command(nl, msg, err) < 0)
 		return err_wrap(err, "setting the alias of link %d", ifindex);
 	return 0;
 }
 
-int nl_link_set_mtu(struct nl *nl, int ifindex, uint32_t mtu, struct err *err)
+int nl_link_set_number(
+	struct nl *nl, int ifindex, enum link_number which, uint32_t value, struct err *err)
 {
-	struct nl_msg *msg = change(ifindex);
+	struct nl_msg *msg = nl_change(ifindex);
 
-	put_u32(msg, IFLA_MTU, mtu);
-	if (command(nl, msg, err) < 0)
-		return err_wrap(err, "setting the MTU of link %d to %u", ifindex, mtu);
+	nl_put_u32(msg, numbers[which].attr, value);
+	if (nl_command(nl, msg, err) < 0)
+		return err_wrap(err, "setting %s of link %d to %u", numbers[which].name,
+			ifindex, value);
+	return 0;
+}
+
+static int set_flags(struct nl *nl, int ifindex, unsigned mask, unsigned flags, struct err *err)
+{
+	const struct ifinfomsg body = {
+		.ifi_index = ifindex, .ifi_change = mask, .ifi_flags = flags & mask};
+
+	return nl_command(nl, link_request(RTM_SETLINK, 0, &body), err);
+}
+
+int nl_link_set_flags(struct nl *nl, int ifindex, unsigned flags, struct err *err)
+{
+	if (set_flags(nl, ifindex, LINK_FLAGS, flags, err) < 0)
+		return err_wrap(err, "setting the flags of link %d to 0x%x", ifindex, flags);
+	return 0;
+}
+
+int nl_link_set_addr_gen_mode(struct nl *nl, int ifindex, int mode, struct err *err)
+{
+	struct nl_msg *msg = nl_change(ifindex);
+	const uint8_t value = (uint8_t)mode;
+	struct nlattr *spec, *inet6;
+
+	spec = nl_nest(msg, IFLA_AF_SPEC);
+	inet6 = nl_nest(msg, AF_INET6);
+	nl_put(msg, IFLA_INET6_ADDR_GEN_MODE, &value, sizeof(value));
+	(void)nla_nest_end(msg, inet6);
+	(void)nla_nest_end(msg, spec);
+	if (nl_command(nl, msg, err) < 0)
+		return err_wrap(err, "setting addrgenmode of link %d to %d", ifindex, mode);
 	return 0;
 }
 
@@ -504,19 +601,16 @@ int nl_link_set_mac(struct nl *nl, int ifindex, const char *mac, struct err *err
 
 	if (len == 0)
 		return err_set(err, ERR_INVALID, "'%s' is not a link-layer address", mac);
-	msg = change(ifindex);
-	put(msg, IFLA_ADDRESS, bytes, len);
-	if (command(nl, msg, err) < 0)
+	msg = nl_change(ifindex);
+	nl_put(msg, IFLA_ADDRESS, bytes, len);
+	if (nl_command(nl, msg, err) < 0)
 		return err_wrap(err, "setting the address of link %d to %s", ifindex, mac);
 	return 0;
 }
 
 int nl_link_set_up(struct nl *nl, int ifindex, bool up, struct err *err)
 {
-	const struct ifinfomsg body = {
-		.ifi_index = ifindex, .ifi_change = IFF_UP, .ifi_flags = up ? IFF_UP : 0};
-
-	if (command(nl, request(RTM_SETLINK, 0, &body), err) < 0)
+	if (set_flags(nl, ifindex, IFF_UP, up ? IFF_UP : 0, err) < 0)
 		return err_wrap(err, "setting link %d %s", ifindex, up ? "up" : "down");
 	return 0;
 }
@@ -525,13 +619,13 @@ static int change_altname(
 	struct nl *nl, int type, int ifindex, const char *altname, struct err *err)
 {
 	struct nl_msg *msg =
-		request(type, type == RTM_NEWLINKPROP ? NLM_F_CREATE | NLM_F_EXCL : 0,
+		link_request(type, type == RTM_NEWLINKPROP ? NLM_F_CREATE | NLM_F_EXCL : 0,
 			&(struct ifinfomsg){.ifi_index = ifindex});
-	struct nlattr *list = nest_start(msg, IFLA_PROP_LIST);
+	struct nlattr *list = nl_nest(msg, IFLA_PROP_LIST);
 
 	put_text(msg, IFLA_ALT_IFNAME, altname, LINK_ALTNAME_SIZE);
 	(void)nla_nest_end(msg, list);
-	return command(nl, msg, err);
+	return nl_command(nl, msg, err);
 }
 
 int nl_link_add_altname(struct nl *nl, int ifindex, const char *altname, struct err *err)
@@ -550,13 +644,16 @@ int nl_link_del_altname(struct nl *nl, int ifindex, const char *altname, struct 
 	return 0;
 }
 
-int nl_link_move(struct nl *nl, int ifindex, int netns_fd, const char *name, struct err *err)
+int nl_link_move(struct nl *nl, int ifindex, int netns_fd, const char *name, int want_ifindex,
+	struct err *err)
 {
-	struct nl_msg *msg = change(ifindex);
+	struct nl_msg *msg = nl_change(ifindex);
 
-	put(msg, IFLA_NET_NS_FD, &netns_fd, sizeof(netns_fd));
+	nl_put(msg, IFLA_NET_NS_FD, &netns_fd, sizeof(netns_fd));
 	put_text(msg, IFLA_IFNAME, name, IFNAMSIZ);
-	if (command(nl, msg, err) < 0)
+	if (want_ifindex > 0)
+		nl_put_u32(msg, IFLA_NEW_IFINDEX, (uint32_t)want_ifindex);
+	if (nl_command(nl, msg, err) < 0)
 		return err_wrap(err, "moving link %d as '%s'", ifindex, name);
 	return 0;
 }

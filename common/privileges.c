@@ -23,6 +23,7 @@
 #include <assert.h>
 #include <cap-ng.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/nsfs.h>
@@ -551,6 +552,12 @@ static const struct narrow {
 	{"prlimit64", {2, SCMP_CMP_EQ, 0, 0}},
 };
 
+/* Of who reads files; openat() without what could change one. */
+static const char *const reading_syscalls[] = {
+	"faccessat", "getdents64", "lseek", "newfstatat", "readlinkat"};
+static const struct narrow reading_openat = {
+	"openat", {2, SCMP_CMP_MASKED_EQ, O_ACCMODE | O_CREAT | O_TRUNC, O_RDONLY}};
+
 /* The C library calls the older one when the kernel does not know these; EPERM would be
  * final. */
 static const char *const superseded_syscalls[] = {"clone3", "faccessat2"};
@@ -622,12 +629,22 @@ static int add_narrow(scmp_filter_ctx filter, const struct privileges *p, struct
 	return add_rule(filter, SCMP_ACT_ALLOW, "tgkill", &self, err);
 }
 
+static int add_reading(scmp_filter_ctx filter, const struct privileges *p, struct err *err)
+{
+	if (!p->reads_files)
+		return 0;
+	if (add_list(filter, SCMP_ACT_ALLOW, reading_syscalls, ARRAY_SIZE(reading_syscalls), p,
+		    err) < 0)
+		return -1;
+	return add_rule(filter, SCMP_ACT_ALLOW, reading_openat.name, &reading_openat.arg, err);
+}
+
 static int add_rules(scmp_filter_ctx filter, const struct privileges *p, struct err *err)
 {
 	if (add_list(filter, SCMP_ACT_ALLOW, p->syscalls, p->n_syscalls, NULL, err) < 0 ||
 		add_list(filter, SCMP_ACT_ALLOW, common_syscalls, ARRAY_SIZE(common_syscalls),
 			p, err) < 0 ||
-		add_narrow(filter, p, err) < 0)
+		add_narrow(filter, p, err) < 0 || add_reading(filter, p, err) < 0)
 		return -1;
 	if (add_list(filter, SCMP_ACT_ERRNO(ENOSYS), superseded_syscalls,
 		    ARRAY_SIZE(superseded_syscalls), p, err) < 0)

@@ -23,6 +23,8 @@ struct privileges {
 	 * clocks, signals, reading and writing open files). */
 	const char *const *syscalls;
 	size_t n_syscalls;
+	/* It may open files and directories, for reading only, and see what is in them. */
+	bool reads_files;
 	size_t max_fds; /* RLIMIT_NOFILE */
 };
 

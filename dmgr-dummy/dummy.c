@@ -132,7 +132,7 @@ static int check_device(const struct device *device, struct err *err)
 
 /* --- configuration and inventory ---------------------------------------------------------- */
 
-int dummy_open(void *ctx, struct err *err)
+int dummy_open(void *ctx, const char *sysfs_root UNUSED, struct err *err)
 {
 	struct dummy *d = ctx;
 
@@ -386,7 +386,7 @@ int dummy_audit(void *ctx, const struct strlist *claim_uids, struct device_audit
 		struct link_mark mark;
 
 		/* another one would be another manager's, or somebody's joke */
-		if (link_mark_parse(link->alias, &mark) && is_name(mark.device) &&
+		if (link_mark_parse(link->alias, &mark, NULL) && is_name(mark.device) &&
 			strcmp(link->name, mark.device) == 0 && strcmp(link->kind, KIND) == 0)
 			add_leftover(ret, &mark);
 	}

@@ -23,7 +23,7 @@ struct dummy {
 
 extern const struct manager_ops dummy_ops;
 
-int dummy_open(void *ctx, struct err *err);
+int dummy_open(void *ctx, const char *sysfs_root, struct err *err);
 void dummy_close(struct dummy *d);
 
 int dummy_configure(void *ctx, const json_t *config, struct err *err);

@@ -163,10 +163,29 @@ static void set_member(struct packed **object, const char *name, json_t *value)
 	*object = packed_take(opened);
 }
 
+static char *driver_of(const struct device *device)
+{
+	json_t *attributes = device->attributes ? packed_open(device->attributes) : NULL;
+	const char *driver = json_string_value(
+		json_object_get(json_object_get(attributes, "driver"), "string"));
+	char *copy = xstrdup_opt(driver);
+
+	json_decref(attributes);
+	return copy;
+}
+
+/* Then it has no link, and that is no news that is missing. */
+static bool has_another_driver(const struct device *fresh, const struct device *old)
+{
+	cleanup_free char *now = driver_of(fresh), *before = driver_of(old);
+
+	return now && before && strcmp(now, before) != 0;
+}
+
 void device_merge(enum manager_type manager, struct device *fresh, const struct device *old)
 {
 	if (manager != MANAGER_SRIOV || is_text(fresh->kernel_if_name) ||
-		!is_text(old->kernel_if_name))
+		!is_text(old->kernel_if_name) || has_another_driver(fresh, old))
 		return;
 	free(fresh->kernel_if_name);
 	fresh->kernel_if_name = xstrdup(old->kernel_if_name);

@@ -56,10 +56,16 @@ void peers_init(struct peers *peers)
 		peer_set_state(peers, (enum peer_role)r, "missing", "it has not connected yet");
 }
 
+static void peer_fini(struct peer *p)
+{
+	free(p->detail);
+	strlist_fini(&p->notes);
+}
+
 void peers_fini(struct peers *peers)
 {
 	for (int r = 0; r < PEER_ROLE_MAX; r++)
-		free(peers->peer[r].detail);
+		peer_fini(&peers->peer[r]);
 	*peers = (struct peers){0};
 }
 
@@ -75,10 +81,20 @@ void peer_connected(struct peers *peers, enum peer_role role, struct rpc_conn *c
 
 	rpc_conn_set_name(conn, role_names[role]);
 	p->conn = conn;
+	strlist_fini(&p->notes);
 	peer_set_state(peers, role, "connected", NULL);
 	LOG(INFO, FIELDS(F("peer", role_names[role])), "connected");
 	if (old && old != conn)
 		rpc_conn_close(old, "another process took its role");
+}
+
+void peer_set_notes(struct peers *peers, enum peer_role role, const struct strlist *notes)
+{
+	struct strlist *to = &peers->peer[role].notes;
+
+	strlist_fini(to);
+	for (size_t i = 0; i < notes->n; i++)
+		strlist_add(to, notes->v[i]);
 }
 
 enum peer_role peer_role_of_conn(const struct peers *peers, const struct rpc_conn *conn)
@@ -97,6 +113,7 @@ enum peer_role peer_disconnected(
 	if (role == PEER_NONE)
 		return PEER_NONE;
 	peers->peer[role].conn = NULL;
+	strlist_fini(&peers->peer[role].notes);
 	peer_set_state(peers, role, "missing", reason);
 	LOG(WARN, FIELDS(F("peer", role_names[role]), F("err", reason)), "disconnected");
 	return role;

@@ -23,9 +23,10 @@ enum peer_role {
 struct peer {
 	bool expected; /* without it something is missing */
 	struct rpc_conn *conn;
-	char state[32];   /* one word */
-	char *detail;     /* NULL: nothing to add */
-	int64_t since_ms; /* wall clock of the last change of state */
+	char state[32];       /* one word */
+	char *detail;         /* NULL: nothing to add */
+	int64_t since_ms;     /* wall clock of the last change of state */
+	struct strlist notes; /* of a manager's last inventory */
 };
 
 struct peers {
@@ -47,6 +48,8 @@ void peer_connected(struct peers *peers, enum peer_role role, struct rpc_conn *c
 /* detail may be NULL. */
 void peer_set_state(
 	struct peers *peers, enum peer_role role, const char *state, const char *detail);
+/* Replaces those of before; they go with the connection. */
+void peer_set_notes(struct peers *peers, enum peer_role role, const struct strlist *notes);
 /* The role that it had, or PEER_NONE. */
 enum peer_role peer_disconnected(
 	struct peers *peers, const struct rpc_conn *conn, const char *reason);

@@ -210,6 +210,21 @@ static void add_peers(const struct statd *s, struct status_result *r)
 	}
 }
 
+/* What managers have to say. */
+static void add_notes(const struct statd *s, struct status_result *r)
+{
+	for (int role = 0; role < PEER_ROLE_MAX; role++) {
+		const struct strlist *notes = &s->peers.peer[role].notes;
+
+		for (size_t i = 0; i < notes->n; i++) {
+			cleanup_free char *text = xasprintf(
+				"%s: %s", peer_role_name((enum peer_role)role), notes->v[i]);
+
+			strlist_add(&r->notes, text);
+		}
+	}
+}
+
 static char *describe_config(const struct statd *s)
 {
 	if (s->options->config)
@@ -238,6 +253,7 @@ void query_status(struct statd *s, struct rpc_call *call)
 
 	if (s->cluster.note)
 		strlist_add(&r.notes, s->cluster.note);
+	add_notes(s, &r);
 	add_missing(s, &r.missing);
 	add_peers(s, &r);
 	rpc_reply(call, &r, NULL);

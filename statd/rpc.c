@@ -81,6 +81,7 @@ static void serve_manager_devices(
 	inventory_report(&s->tables, (enum manager_type)role, list);
 	(void)snprintf(count, sizeof(count), "%zu devices", list->devices.n);
 	peer_set_state(&s->peers, role, "published", count);
+	peer_set_notes(&s->peers, role, &list->notes);
 	LOG(INFO, FIELDS(F("manager", peer_role_name(role)), F("devices", count)),
 		"inventory published");
 	rpc_reply(call, &none, NULL);

@@ -91,6 +91,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	link_info_fini(&link);
 	(void)nl_link_find(&t.nl, is_up, NULL, &link, &err);
 	link_info_fini(&link);
-	(void)nl_link_set_mtu(&t.nl, 7, 1400, &err);
+	(void)nl_link_set_number(&t.nl, 7, LINK_MTU, 1400, &err);
 	return 0;
 }

@@ -141,6 +141,9 @@ class House:
     def start_dummy(self, *more, via=()):
         return self._start("dmgr-dummy", *more, via=via)
 
+    def start_sriov(self, *more, via=()):
+        return self._start("dmgr-sriov", *more, via=via)
+
     def kubelet(self):
         return Kubelet(str(self.kubelet_dir), DRIVER)
 
@@ -194,10 +197,11 @@ def shareable(name, units=2):
 class MockManager:
     """Plays one type of manager. calls keeps what it was asked, as (method, params). What it should
     fail with is in failures[(method, device name)]; what prepared devices get on top of the
-    advertised one is in prepared."""
+    advertised one is in prepared; rebuild(name) makes the device that one is restored as."""
 
-    def __init__(self, house, manager_type, devices, prepared=None, leftovers=()):
+    def __init__(self, house, manager_type, devices, prepared=None, leftovers=(), rebuild=dedicated):
         self.calls = []
+        self.rebuild = rebuild
         self.leftovers = list(leftovers)
         self.failures = {}
         self.prepared = prepared or {}
@@ -213,9 +217,9 @@ class MockManager:
         procs_module.wait_for(lambda: self.asked("device.restore"), 5, "device.restore")
         self.publish(devices)
 
-    def publish(self, devices):
+    def publish(self, devices, notes=()):
         self.devices = devices
-        self.peer.call("manager.devices", {"devices": devices})
+        self.peer.call("manager.devices", {"devices": devices, "notes": list(notes)})
 
     def close(self):
         self.peer.close()
@@ -236,7 +240,7 @@ class MockManager:
         return handle
 
     def _restore(self, params):
-        return {"verdicts": [{"device": {**dedicated(a["device"]["name"]), "state": a["device"]["state"]}}
+        return {"verdicts": [{"device": {**self.rebuild(a["device"]["name"]), "state": a["device"]["state"]}}
                              for a in params.get("allocations", [])]}
 
     def _audit(self, params):

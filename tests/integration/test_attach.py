@@ -57,8 +57,13 @@ class Setting:
         self.house = h.House(procs, rundir, CONFIG)
         self.statd = self.house.start_statd()
         self.netnsd = self.house.start_netnsd()
+        self.connect()
+
+    def connect(self):
+        """What statd is to find: the managers, and a door for the test."""
         self.dummy = LookingManager(self.house, "dummy", [h.dedicated(f"dummy{i}") for i in range(3)])
-        self.sriov = LookingManager(self.house, "sr-iov", [h.dedicated("vf0"), vfio("vf1")])
+        self.sriov = LookingManager(self.house, "sr-iov", [h.dedicated("vf0"), vfio("vf1")],
+                                    rebuild=lambda name: vfio(name) if name == "vf1" else h.dedicated(name))
         self.rx = LookingManager(self.house, "rxQueue", [h.shareable("eth0")])
         self.house.wait_peer("netnsd", "connected")
         self.house.wait_ready()
@@ -94,6 +99,12 @@ class Setting:
     def close(self):
         for peer in (self.dummy, self.sriov, self.rx, self.front):
             peer.close()
+
+    def restart_statd(self):
+        self.statd.stop()
+        self.close()
+        self.statd = self.house.start_statd()
+        self.connect()
 
 
 def vfio(name):
@@ -282,6 +293,36 @@ def test_devices_without_links_are_not_moved(at, netns):
     at.prepare("c1", [result("eth0", share=SHARE, capacity={"rxQueues": "1"}), result("vf1", "b")])
     assert at.attach(netns) == 0
     assert at.rx.descriptors == [] and at.sriov.descriptors == []
+
+
+def test_life_of_a_function_without_a_link(at, netns):
+    """It is set up and freed like any other, also when statd is restarted in between; in the pod nothing
+    is done for it, and beside it the others move."""
+    c = at.prepare("c1", [result("vf1"), result("dummy0", "b")], config=[opaque({"vlan": 42}, requests=["net"])])
+    assert "networkData" not in next(e for e in c.status if e["device"] == "vf1")
+    assert at.attach(netns) == 1 and check(at) == (1, 1)
+    assert [(device, name) for device, _, name in at.attached()] == [("dummy0", "dummy0")]
+    at.detach()
+    assert check(at) == (1, 0)
+    assert [name for name, _ in at.sriov.calls] == ["device.restore", "device.audit", "device.setup"]
+    at.restart_statd()
+    restored, = at.sriov.asked("device.restore")[0]["allocations"]
+    assert (restored["claimUID"], restored["device"]["name"], restored["config"]) == (c.uid, "vf1", {"vlan": 42})
+    assert at.sriov.asked("device.audit") == [{"claimUIDs": [c.uid, c.uid]}], "nothing of it is a leftover"
+    assert check(at) == (1, 0) and at.attach(netns) == 1 and check(at) == (1, 1)
+    at.front.call("claim.unprepare", c.ref)
+    assert at.house.rows() == []
+    freed, = at.sriov.asked("device.free")
+    assert (freed["device"]["name"], freed["config"]) == ("vf1", {"vlan": 42})
+    assert [name for name, _ in at.sriov.calls] == ["device.restore", "device.audit", "device.free"]
+
+
+def test_a_function_without_a_link_that_cannot_be_set_up(at, netns):
+    at.sriov.failures["device.setup", "vf1"] = mprpc.Error("invalid", "ens1f0 refuses VLAN 42")
+    with pytest.raises(mprpc.Error, match="failed to prepare device vf1: ens1f0 refuses VLAN 42"):
+        at.prepare("c1", [result("dummy0"), result("vf1", "b")])
+    assert [p["device"]["name"] for p in at.dummy.asked("device.free")] == ["dummy0"]
+    assert at.house.rows() == [] and at.attach(netns) == 0
 
 
 def test_new_sandbox_of_the_same_pod(at, netns):

@@ -8,7 +8,7 @@ import pytest
 
 from procs import ROOT
 
-PAGES = {"statctl": 1, "statd": 8, "draplugind": 8, "nrihookd": 8, "netnsd": 8, "dmgr-dummy": 8}
+PAGES = {"statctl": 1, "statd": 8, "draplugind": 8, "nrihookd": 8, "netnsd": 8, "dmgr-dummy": 8, "dmgr-sriov": 8}
 ROOMS = sorted(path.parent for path in ROOT.glob("*/main.c"))
 
 

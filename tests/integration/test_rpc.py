@@ -276,6 +276,7 @@ def test_names_of_claims_are_checked(house, ref, word):
     ("nrihookd", "front.sock", []),
     ("netnsd", "manager.sock", []),
     ("dmgr-dummy", "manager.sock", []),
+    ("dmgr-sriov", "manager.sock", []),
 ])
 def test_who_may_be_statd(procs, rundir, program, socket_name, more):
     """A daemon believes a statd of root's or of its own user, and else only of the one it is told."""

@@ -185,6 +185,54 @@ def test_status_ready(setting):
     assert setting.statctl.json("status") == setting.house.status()
 
 
+def notes_shown(text):
+    """The lines below Notes; None: it is not there."""
+    parts = [part.splitlines() for part in text.split("\n\n")]
+    return next((part[1:] for part in parts if part[0] == "Notes"), None)
+
+
+def test_notes_of_managers(setting):
+    """Each inventory's replace those of the one before, and they go with their manager."""
+    setting.complete()
+    assert setting.house.status()["notes"] == [] and notes_shown(setting.statctl.ok("status")) is None
+    setting.rx.publish(setting.rx.devices, ["eth0 has 1 queue"])
+    setting.dummy.publish(setting.dummy.devices, ["the first", "the second"])
+    told = ["dmgr-dummy: the first", "dmgr-dummy: the second", "dmgr-rxqueue: eth0 has 1 queue"]
+    assert setting.house.status()["notes"] == told
+    assert notes_shown(setting.statctl.ok("status")) == [f"  {note}" for note in told]
+    assert setting.statctl.json("status")["notes"] == told
+    setting.dummy.publish(setting.dummy.devices, ["the third"])
+    assert setting.house.status()["notes"] == ["dmgr-dummy: the third", told[2]]
+    setting.dummy.publish(setting.dummy.devices)
+    assert setting.house.status()["notes"] == told[2:]
+    setting.dummy.publish(setting.dummy.devices, ["the fourth"])
+    setting.rx.close()
+    setting.house.wait_peer("dmgr-rxqueue", "missing")
+    assert setting.house.status()["notes"] == ["dmgr-dummy: the fourth"]
+    restarted = mprpc.connect(setting.house.runtime_dir / "manager.sock")  # before the end of the old one is seen
+    restarted.call("manager.hello", {"type": "dummy", "version": "0"})
+    assert setting.house.status()["notes"] == []
+    restarted.close()
+
+
+@pytest.mark.parametrize("notes, words", [
+    (["x"] * 65, "notes: has 65 elements, at most 64 are allowed"),
+    (["x", "x" * 1024], "notes[1]: must have 1 to 1023 bytes"),
+    ([""], "notes[0]: must have 1 to 1023 bytes"),
+    ("x", "notes: "),
+])
+def test_notes_are_bounded(setting, notes, words):
+    """What is refused changes nothing, and what a note may be is taken."""
+    setting.complete()
+    most = ["x" * 1023] * 64
+    setting.dummy.publish(setting.dummy.devices, most)
+    with pytest.raises(mprpc.Error) as error:
+        setting.dummy.peer.call("manager.devices", {"devices": [], "notes": notes})
+    assert error.value.code == "invalid" and words in str(error.value)
+    status = setting.house.status()
+    assert status["notes"] == [f"dmgr-dummy: {note}" for note in most] and status["devices"] == 4
+
+
 def test_status_ages(fake, statctl):
     now = int(time.time() * 1000)
     ages = {"a": 0, "b": 7, "c": 3 * 60 + 5, "d": 5 * 3600 + 100, "e": 49 * 3600, "f": -3600}

@@ -47,10 +47,10 @@ START_TEST(link_is_as_it_was_made)
 	ck_assert_str_eq(link.kind, "veth");
 	ck_assert_str_eq(link.alias, "");
 	ck_assert_str_eq(link.parent, "");
-	ck_assert_int_eq(link.mtu, 1500);
+	ck_assert_int_eq(link.numbers[LINK_MTU], 1500);
 	ck_assert(!link.up);
 	ck_assert_int_eq((int)link.altnames.n, 0);
-	OK(nl_link_set_mtu(&nl, i, 1400, &err));
+	OK(nl_link_set_number(&nl, i, LINK_MTU, 1400, &err));
 	OK(nl_link_set_mac(&nl, i, "02:00:0a:bC:00:0f", &err));
 	OK(nl_link_set_alias(&nl, i, "an alias", &err));
 	OK(nl_link_set_name(&nl, i, "eth8", &err));
@@ -58,7 +58,7 @@ START_TEST(link_is_as_it_was_made)
 	link_info_fini(&link);
 	OK(nl_link_get(&nl, "eth8", &link, &err));
 	ck_assert_int_eq(link.ifindex, i);
-	ck_assert_int_eq(link.mtu, 1400);
+	ck_assert_int_eq(link.numbers[LINK_MTU], 1400);
 	ck_assert_str_eq(link.mac, "02:00:0a:bc:00:0f");
 	ck_assert_str_eq(link.alias, "an alias");
 	ck_assert(link.up);
@@ -176,7 +176,7 @@ START_TEST(refusals_carry_errno_and_the_kernels_words)
 	FAIL(nl_link_add(&nl, "eth7", "veth", &err));
 	ck_assert_int_eq(err.sys, EEXIST);
 	ck_assert_int_eq(err.kind, ERR_CONFLICT);
-	FAIL(nl_link_set_mtu(&nl, link.ifindex, 1, &err));
+	FAIL(nl_link_set_number(&nl, link.ifindex, LINK_MTU, 1, &err));
 	ck_assert_msg(strstr(err.message, "mtu less than device minimum"), "%s", err.message);
 	ck_assert_int_eq(err.kind, ERR_INVALID);
 	FAIL(nl_link_del(&nl, 9999, &err));

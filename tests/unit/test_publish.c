@@ -118,6 +118,14 @@ static void assert_device(const char *name, const char *should)
 	"'}, 'attributes': {'kernelIfName': {'string': '" kernel_ "'}}}"
 #define VF(addr_, kernel_) VF_ROW(addr_, kernel_, "'kernelIfName': '" kernel_ "', ")
 #define VF_AWAY(addr_)     VF_ROW(addr_, "", "")
+#define VF_OF(addr_, kernel_, more_, driver_)                                                  \
+	"{'name': '" addr_ "', " more_ "'state': {'Addr': '" addr_                             \
+	"', 'KernelIfaceName': '" kernel_                                                      \
+	"'}, 'attributes': {'kernelIfName': {'string': '" kernel_                              \
+	"'}, 'driver': {'string': '" driver_ "'}}}"
+#define VF_WITH(addr_, kernel_, driver_)                                                       \
+	VF_OF(addr_, kernel_, "'kernelIfName': '" kernel_ "', ", driver_)
+#define VF_AWAY_WITH(addr_, driver_) VF_OF(addr_, "", "", driver_)
 #define RX(name_, more_)                                                                       \
 	"{'name': '" name_ "', 'kernelIfName': '" name_ "', 'state': {},"                      \
 	" 'attributes': {'kernelIfName': {'string': '" name_ "'}},"                            \
@@ -213,6 +221,17 @@ static const struct {
 	{MANAGER_SRIOV, "{'name': 'vf0', 'state': {}}", VF("vf0", "y"),
 		"{'name': 'vf0', 'kernelIfName': 'y', 'state': {'KernelIfaceName': 'y'},"
 		" 'attributes': {'kernelIfName': {'string': 'y'}}}"},
+	/* its link is in a pod, or another driver has it and there is none */
+	{MANAGER_SRIOV, VF_AWAY_WITH("vf0", "iavf"), VF_WITH("vf0", "y", "iavf"),
+		VF_WITH("vf0", "y", "iavf")},
+	{MANAGER_SRIOV, VF_AWAY_WITH("vf0", "vfio-pci"), VF_WITH("vf0", "y", "iavf"),
+		VF_AWAY_WITH("vf0", "vfio-pci")},
+	{MANAGER_SRIOV, VF_WITH("vf0", "x", "iavf"), VF_AWAY_WITH("vf0", "vfio-pci"),
+		VF_WITH("vf0", "x", "iavf")},
+	/* one whose driver is not known, now or before, may have the same */
+	{MANAGER_SRIOV, VF_AWAY("vf0"), VF_WITH("vf0", "y", "iavf"), VF("vf0", "y")},
+	{MANAGER_SRIOV, VF_AWAY_WITH("vf0", "iavf"), VF("vf0", "y"),
+		VF_WITH("vf0", "y", "iavf")},
 	{MANAGER_DUMMY, VF_AWAY("d"), VF("d", "y"), VF_AWAY("d")},
 	{MANAGER_RXQUEUE, VF_AWAY("d"), VF("d", "y"), VF_AWAY("d")},
 };
@@ -238,6 +257,21 @@ START_TEST(known_name_survives_reports)
 	assert_device("vf0", VF("vf0", "ens1f0v0"));
 	report(MANAGER_SRIOV, "[" VF("vf0", "renamed") "]");
 	assert_device("vf0", VF("vf0", "renamed"));
+}
+END_TEST
+
+/* neither by what the row said before nor by what was prepared */
+START_TEST(name_goes_with_the_driver)
+{
+	allocate("{'DeviceName': 'vf0', 'Manager': 'sr-iov', 'LogicalPool': 'p',"
+		 " 'Prepared': " VF_WITH("vf0", "ens1f0v0", "iavf") "}");
+	report(MANAGER_SRIOV, "[" VF_WITH("vf0", "ens1f0v0", "iavf") "]");
+	report(MANAGER_SRIOV, "[" VF_AWAY_WITH("vf0", "iavf") "]");
+	assert_device("vf0", VF_WITH("vf0", "ens1f0v0", "iavf"));
+	report(MANAGER_SRIOV, "[" VF_AWAY_WITH("vf0", "vfio-pci") "]");
+	assert_device("vf0", VF_AWAY_WITH("vf0", "vfio-pci"));
+	report(MANAGER_SRIOV, "[" VF_WITH("vf0", "eth0", "iavf") "]");
+	assert_device("vf0", VF_WITH("vf0", "eth0", "iavf"));
 }
 END_TEST
 
@@ -526,6 +560,7 @@ int main(void)
 	tcase_add_test(inventory, allocations_are_untouched);
 	tcase_add_loop_test(inventory, merge, 0, ARRAY_SIZE(merges));
 	tcase_add_test(inventory, known_name_survives_reports);
+	tcase_add_test(inventory, name_goes_with_the_driver);
 	tcase_add_test(inventory, prepared_state_is_merged);
 	suite_add_tcase(suite, inventory);
 	tcase_add_checked_fixture(publish, setup, teardown);

@@ -36,15 +36,16 @@ environment="NETCLAIM_VM=1 NETCLAIM_CACHE=$cache"
 say "booting kernel $(basename "$initrd" .cpio | cut -d- -f2-), ${accel%%,*}, at most $seconds s ..."
 status=0
 timeout "$seconds" qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot \
-	-monitor none -accel "$accel" -M q35 -cpu max -smp 2 -m 2G \
+	-monitor none -accel "$accel" -M q35,kernel-irqchip=split -cpu max -smp 2 -m 2G \
 	-kernel "$kernel" -initrd "$initrd" \
-	-append "console=ttyS0 panic=-1 quiet mitigations=off random.trust_cpu=on $environment" \
+	-append "console=ttyS0 panic=-1 quiet mitigations=off intel_iommu=on random.trust_cpu=on $environment" \
 	-serial file:"$job/serial.log" \
+	"${extra[@]}" \
 	-device virtio-serial-pci -device virtconsole,chardev=out \
 	-chardev stdio,id=out,signal=off,logfile="$job/output.log" \
 	-virtfs local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap \
 	-virtfs local,path="$job",mount_tag=job,security_model=none \
-	"${extra[@]}" </dev/null 2>"$job/qemu.log" || status=$?
+	</dev/null 2>"$job/qemu.log" || status=$?
 
 say "$(grep -ao 'vm: .*' "$job/serial.log" | tr -d '\r' | paste -sd';')"
 if [ $status = 124 ]; then

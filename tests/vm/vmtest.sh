@@ -8,7 +8,8 @@ here=$(dirname "$(realpath "$0")")
 # shellcheck source=../debian.sh
 . "$here/../debian.sh"
 
-modules=(9p 9pnet_virtio overlay virtio_net dummy veth bridge 8021q macvlan ipvlan ifb igb igbvf)
+modules=(9p 9pnet_virtio overlay virtio_net dummy veth bridge 8021q macvlan ipvlan ifb igb igbvf
+	vfio-pci)
 
 [ $# -ge 1 ] || { sed -n 3,5p "$0" >&2; exit 2; }
 command=$(realpath "$1")
@@ -40,4 +41,11 @@ if [ ! -s "$initrd" ] || [ -n "$(find "$here"/{init,mkinitramfs.sh,vmtest.sh} -n
 	mv "$initrd.new" "$initrd"
 fi
 flock -u "$lock"
-exec "$here/vmrun.sh" -k "$dir/vmlinuz" -i "$initrd" "$@" "$command"
+# two adapters with 7 virtual functions each, on one wire; an IOMMU for vfio-pci, before all that is
+# behind it
+devices="-device intel-iommu,intremap=on,device-iotlb=on"
+for n in 1 2; do
+	devices+=" -device pcie-root-port,id=rp$n,chassis=$n,slot=$n -netdev hubport,id=wire$n,hubid=0"
+	devices+=" -device igb,bus=rp$n,netdev=wire$n,mac=52:54:00:00:00:0$n"
+done
+exec "$here/vmrun.sh" -k "$dir/vmlinuz" -i "$initrd" -q "$devices" "$@" "$command"

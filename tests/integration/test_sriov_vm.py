@@ -1,0 +1,531 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Virtual functions of real adapters, through the whole node side: grpcio as the kubelet, a real
+containerd, and every daemon as it ships. What the host had is compared with what it has in the end,
+all that ip(8) can tell."""
+import contextlib
+import json
+import os
+import random
+import threading
+import uuid
+
+import pytest
+
+import house as h
+import mprpc
+import sriovlib
+from house import opaque, result
+from netns import Netns
+from procs import wait_for
+from sriovlib import device_name, ip, link_of, vlan_of
+
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_igb]
+
+VFS = 7  # that an adapter can have
+SEED_CONFIG = {"vlan": 1001, "podIfName": "sriov0", "interfaceSysctlIPv4": {"arp_filter": "1"}}
+CYCLES = int(os.environ.get("NETCLAIM_CYCLES", "40"))
+SEED = int(os.environ.get("NETCLAIM_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+
+
+def configuration(counts=None):
+    ifaces = [{"ifName": link_of(pf), "vfCount": (counts or {}).get(pf, VFS)} for pf in sriovlib.pfs()]
+    return h.config({"sriov": {"enabled": True, "sysBusPCIDevPath": "/sys", "ifaces": ifaces}},
+                    [{"name": "sriov-pool", "filter": {"deviceManagers": ["sr-iov"]}}])
+
+
+class Node(h.House):
+    """The house; the physical functions and dmgr-sriov are in the VM's own network namespace."""
+
+    def __init__(self, procs, rundir, lab=None):
+        super().__init__(procs, rundir, configuration())
+        self.lab = lab
+        self.daemons = {}
+        if lab:
+            self.cdi_dir = lab.run / "cdi"
+
+    def start(self, name):
+        via = self.lab.via if self.lab else ()
+        starters = {
+            "statd": self.start_statd,
+            "netnsd": lambda: self.start_netnsd(via=via),
+            "dmgr-sriov": lambda: self.start_sriov("--sysfs-root", "/sys"),
+            "draplugind": self.start_draplugind,
+            "nrihookd": lambda: self.start_nrihookd("--nri-socket", self.lab.nri_socket, via=via),
+        }
+        self.daemons[name] = starters[name]()
+
+    def start_all(self):
+        names = ["statd", "netnsd", "dmgr-sriov"] + (["draplugind", "nrihookd"] if self.lab else [])
+        for name in names:
+            self.start(name)
+        self.wait_working()
+
+    def wait_working(self):
+        self.wait_peer("netnsd", "connected", 20)
+        self.wait_peer("dmgr-sriov", "published", 60)
+        self.wait_ready()
+        if "nrihookd" in self.daemons:
+            self.wait_peer("nrihookd", "registered", 20)
+
+    def restart_all(self):
+        for daemon in reversed(self.daemons.values()):
+            daemon.stop(20)
+        self.start_all()
+
+    def slice_devices(self):
+        slices = json.loads((self.claims_dir / "resourceslices.json").read_text())["items"]
+        return {device["name"]: {name: next(iter(value.values())) for name, value in device["attributes"].items()}
+                for s in slices for device in s["spec"].get("devices", [])}
+
+
+class Claimed:
+    """A claim of one pod that holds one function."""
+
+    def __init__(self, node, kubelet, addr, config=None, name="c1"):
+        self.node, self.kubelet, self.addr = node, kubelet, addr
+        self.pod_uid = str(uuid.uuid4())
+        self.name = name
+        self.claim = h.Claim(node, name, [result(device_name(addr))],
+                             config=[opaque(SEED_CONFIG if config is None else config)], pod_uid=self.pod_uid)
+        self.pod = None
+
+    def prepare(self):
+        entry = self.kubelet.prepare([self.claim.ref])[self.claim.uid]
+        assert "error" not in entry, entry
+        return self
+
+    def run(self):
+        self.pod = self.node.lab.pod(self.name, self.pod_uid)
+        return self
+
+    @property
+    def via(self):
+        return [*self.node.lab.via, "nsenter", f"--net={self.pod.netns()}"]
+
+    def give_address(self, address, name="sriov0"):
+        self.pod.ip("addr", "add", address, "dev", name)
+
+    def end(self):
+        self.pod.stop()
+        self.pod.remove()
+        self.unprepare()
+
+    def unprepare(self):
+        entry = self.kubelet.unprepare([self.claim.ref])[self.claim.uid]
+        assert "error" not in entry, entry
+
+
+@pytest.fixture(scope="module")
+def functions():
+    """(address of the physical function, index) -> address, of both adapters; made by dmgr-sriov itself."""
+    for pf in sriovlib.pfs():
+        sriovlib.set_count(pf, 0)
+        ip("link", "set", link_of(pf), "up")
+
+    def all_of_them():
+        return {(pf, index): addr for pf in sriovlib.pfs() for index, addr in enumerate(sriovlib.vfs_of(pf))}
+    return all_of_them
+
+
+@pytest.fixture
+def node(procs, rundir, lab, functions):
+    node = Node(procs, rundir, lab)
+    node.start_all()
+    wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+    return node
+
+
+@pytest.fixture
+def kubelet(node):
+    with node.kubelet() as kubelet:
+        kubelet.register()
+        yield kubelet
+
+
+def assert_as_before(before):
+    wait_for(lambda: sriovlib.snapshot()[0].keys() == before[0].keys(), 10, "all links under their names")
+    links, addresses = sriovlib.snapshot()
+    for name, link in before[0].items():
+        assert links[name] == link
+    assert addresses == before[1]
+
+
+def test_functions_are_made_and_published(procs, rundir, functions):
+    """On adapters that have none."""
+    for pf in sriovlib.pfs():
+        sriovlib.set_count(pf, 0)
+    node = Node(procs, rundir)
+    node.start_all()
+    assert len(functions()) == 2 * VFS
+    wait_for(lambda: (node.claims_dir / "resourceslices.json").exists() and len(node.slice_devices()) == 2 * VFS, 10,
+             "all functions in the slices")
+    devices = node.slice_devices()
+    for (pf, index), addr in functions().items():
+        attributes = devices[device_name(addr)]
+        assert 1280 <= attributes.pop("maxMTU") <= 9216
+        assert attributes.pop("linkSpeed", 1000) == 1000  # not before the wire is up
+        assert attributes == {
+            "resource.kubernetes.io/pciBusID": addr, "resource.kubernetes.io/pcieRoot": "pci0000:00",
+            "pfName": link_of(pf), "vfID": index, "kernelIfName": link_of(addr), "vendor": "0x8086",
+            "deviceID": "0x10ca", "driver": "igbvf", "rdma": False, "deviceManager": "sr-iov", "pool": "sriov-pool"}
+    assert node.daemons["dmgr-sriov"].log.count("virtual functions were made") == 2
+
+
+def dress(addr, number):
+    """As nobody else's."""
+    name = link_of(addr)
+    ip("link", "set", name, "txqueuelen", 77 + number, "group", 7, "mtu", 1400)
+    ip("link", "set", name, "gso_max_size", 32000, "gso_max_segs", 16)
+    ip("link", "property", "add", "dev", name, "altname", f"a-name-longer-than-fifteen-bytes-{number}")
+    ip("link", "set", name, "alias", f"uplink of rack {number}")
+    ip("link", "set", name, "multicast", "off", "allmulticast", "on", "up")
+    ip("addr", "add", f"10.66.{number}.1/24", "brd", "+", "dev", name)
+    ip("addr", "add", f"10.66.{number}.2/24", "dev", name)
+    ip("addr", "add", f"fd66:{number}::1/64", "dev", name, "nodad")
+
+
+def undress(addr, number):
+    name = link_of(addr)
+    ip("addr", "flush", "dev", name, "scope", "global")
+    ip("link", "set", name, "down", "txqueuelen", 1000, "group", 0, "mtu", 1500, "multicast", "on",
+       "allmulticast", "off")
+    ip("link", "set", name, "gso_max_size", 65536, "gso_max_segs", 65535)
+    ip("link", "property", "del", "dev", name, "altname", f"a-name-longer-than-fifteen-bytes-{number}")
+    ip("link", "set", name, "alias", "")
+
+
+@pytest.fixture
+def dressed(node, functions):
+    addr = functions()[sriovlib.pfs()[0], 2]
+    dress(addr, 1)
+    yield addr
+    undress(addr, 1)
+
+
+def test_claim_of_the_seed(node, kubelet, dressed):
+    """Prepared, attached, detached, unprepared: what was seen before is seen after."""
+    pf = sriovlib.pfs()[0]
+    before = sriovlib.snapshot()
+    claimed = Claimed(node, kubelet, dressed).prepare()
+    assert vlan_of(pf, 2) == 1001
+    claimed.run()
+    link, = json.loads(claimed.pod.ip("-d", "-j", "link", "show", "sriov0"))
+    assert "UP" in link["flags"] and link["parentdev"] == dressed
+    assert link["ifalias"] == f"netclaim:{claimed.claim.uid}:{device_name(dressed)}"
+    assert node.lab.check("nsenter", f"--net={claimed.pod.netns()}", "cat",
+                          "/proc/sys/net/ipv4/conf/sriov0/arp_filter").strip() == "1"
+    assert link_of(dressed) is None
+    # what root in the pod may do
+    claimed.pod.ip("link", "set", "sriov0", "down")
+    claimed.pod.ip("link", "set", "sriov0", "name", "spoilt", "mtu", "1500", "txqueuelen", "3", "alias", "mine")
+    claimed.pod.ip("link", "set", "spoilt", "up")
+    claimed.end()
+    assert vlan_of(pf, 2) == 0
+    assert_as_before(before)
+    assert node.rows() == [] and node.files_left() == []
+    assert "not all of it is as it was" not in node.daemons["dmgr-sriov"].log
+
+
+def test_vlans_keep_pods_apart(node, kubelet, functions):
+    """Two pods of one VLAN reach each other, over the wire as well; another's are not reached."""
+    pf, other = sriovlib.pfs()
+    vlans = {"a": (pf, 0, 1001), "b": (pf, 1, 1001), "c": (pf, 2, 1002), "d": (other, 0, 1002), "e": (other, 1, 1001)}
+    before = sriovlib.snapshot()
+    pods = {}
+    for number, (name, (of, index, vlan)) in enumerate(vlans.items()):
+        claimed = Claimed(node, kubelet, functions()[of, index], {"vlan": vlan, "podIfName": "sriov0"}, name=name)
+        pods[name] = claimed.prepare().run()
+        claimed.give_address(f"10.9.0.{number + 1}/24")
+
+    def reach(a, b, tries=1):
+        return sriovlib.reaches(pods[a].via, f"10.9.0.{list(pods).index(b) + 1}", tries)
+    for a, b in (("a", "b"), ("a", "e"), ("c", "d")):
+        wait_for(lambda a=a, b=b: reach(a, b), 20, f"a ping from {a} to {b}")
+    for a, b in (("a", "c"), ("a", "d"), ("b", "c"), ("e", "d")):
+        assert not reach(a, b, 2), f"{a} reaches {b}"
+    for claimed in pods.values():
+        claimed.end()
+    assert_as_before(before)
+
+
+def test_function_of_user_space(node, kubelet, functions):
+    """Bound to vfio-pci it has no link: nothing is moved, its VLAN is set and taken away."""
+    pf, addr = sriovlib.pfs()[1], functions()[sriovlib.pfs()[1], 3]
+    try:
+        sriovlib.bind(addr, "vfio-pci")
+        wait_for(lambda: node.slice_devices()[device_name(addr)]["driver"] == "vfio-pci", 20, "the new driver")
+        assert "kernelIfName" not in node.slice_devices()[device_name(addr)]
+        before = sriovlib.snapshot()
+        claimed = Claimed(node, kubelet, addr).prepare()
+        assert vlan_of(pf, 3) == 1001
+        claimed.run()
+        assert claimed.pod.start_container()
+        assert "sriov0" not in claimed.pod.ip("-br", "link")
+        node.restart_all()
+        kubelet.register()
+        claimed.end()
+        assert vlan_of(pf, 3) == 0
+        assert_as_before(before)
+    finally:
+        sriovlib.bind(addr, None)
+    wait_for(lambda: node.slice_devices()[device_name(addr)].get("kernelIfName") == link_of(addr), 20,
+             "its link in the slices again")
+
+
+def test_restart_with_the_function_in_the_pod(node, kubelet, dressed):
+    before = sriovlib.snapshot()
+    claimed = Claimed(node, kubelet, dressed).prepare().run()
+    node.restart_all()
+    kubelet.register()
+    devices = node.slice_devices()
+    assert len(devices) == 2 * VFS
+    row, = node.rows()
+    assert row["DeviceName"] == device_name(dressed) and row["ClaimUID"] == claimed.claim.uid
+    claimed.end()
+    assert vlan_of(sriovlib.pfs()[0], 2) == 0
+    assert_as_before(before)
+
+
+def test_port_with_a_policy(node, kubelet, functions):
+    """A VLAN that the administrator gave a port is left alone by a claim that asks for none, and is
+    back when one that asked for another is done."""
+    pf = sriovlib.pfs()[0]
+    ip("link", "set", link_of(pf), "vf", 4, "vlan", 300, "qos", 3)
+    try:
+        before = sriovlib.snapshot()
+        for config, during in (({"podIfName": "net1"}, 300), ({"podIfName": "net1", "vlan": 7}, 7),
+                               ({"podIfName": "net1", "vlan": 0}, 0)):
+            claimed = Claimed(node, kubelet, functions()[pf, 4], config).prepare()
+            assert vlan_of(pf, 4) == during
+            claimed.run()
+            assert vlan_of(pf, 4) == during
+            claimed.end()
+            assert_as_before(before)
+    finally:
+        ip("link", "set", link_of(pf), "vf", 4, "vlan", 0)
+
+
+def test_namespace_that_is_gone_before_anyone_asks(procs, rundir, functions):
+    """The kernel returns the function under the name that it had in the pod."""
+    with contextlib.closing(Cycle(procs, rundir)) as cycle:
+        before = sriovlib.snapshot()
+        addr = functions()[sriovlib.pfs()[0], 1]
+        held = cycle.hold(addr, 1001, "sriov0")
+        cycle.prepare(held)
+        cycle.attach(held)
+        cycle.node.daemons["statd"].kill()  # it holds the namespace
+        cycle.delete_namespace(held)
+        wait_for(lambda: link_of(addr) == "sriov0", 20, "the kernel's returning the function")
+        cycle.restart("statd")
+        cycle.unprepare(held)
+        assert_as_before(before)
+
+
+def test_physical_function_that_is_renamed(procs, rundir, functions):
+    """The configuration has its old name; the function is known by its address."""
+    pf = sriovlib.pfs()[1]
+    old = link_of(pf)
+    with contextlib.closing(Cycle(procs, rundir)) as cycle:
+        before = sriovlib.snapshot()
+        held = cycle.hold(functions()[pf, 0], 1001, "sriov0")
+        cycle.prepare(held)
+        cycle.attach(held)
+        ip("link", "set", old, "down")
+        ip("link", "set", old, "name", "uplink1")
+        ip("link", "set", "uplink1", "up")
+        try:
+            wait_for(lambda: cycle.node.slice_devices()[device_name(held.addr)]["pfName"] == "uplink1", 20,
+                     "the new name in the slices")
+            cycle.restart("dmgr-sriov")
+            assert any(f"interface {old}: no PCI device has a link of this name" in note
+                       for note in cycle.node.status()["notes"])
+            cycle.detach(held)
+            cycle.unprepare(held)
+            assert vlan_of(pf, 0) == 0
+        finally:
+            ip("link", "set", "uplink1", "down")
+            ip("link", "set", "uplink1", "name", old)
+            ip("link", "set", old, "up")
+        held.netns.__exit__()
+        assert_as_before(before)
+
+
+def test_functions_that_are_made_anew(procs, rundir, functions):
+    """A claim that was prepared with the old one has the new one in its VLAN; one whose function is gone
+    is let go."""
+    pf = sriovlib.pfs()[1]
+    with contextlib.closing(Cycle(procs, rundir)) as cycle:
+        kept, gone = (cycle.hold(functions()[pf, index], 1001, "sriov0") for index in (0, 6))
+        for held in (kept, gone):
+            cycle.prepare(held)
+        sriovlib.set_count(pf, 0)
+        sriovlib.set_count(pf, 3)
+        wait_for(lambda: len(cycle.node.slice_devices()) == VFS + 3, 20, "what there is now")
+        assert vlan_of(pf, 0) == 0
+        cycle.attach(kept)
+        assert vlan_of(pf, 0) == 1001
+        assert any("has 3 virtual functions" in note for note in cycle.node.status()["notes"])
+        cycle.detach(kept)
+        for held in (kept, gone):
+            cycle.unprepare(held)
+            held.netns.__exit__()
+        assert vlan_of(pf, 0) == 0
+    sriovlib.set_count(pf, VFS)
+    wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+
+
+# --- attach and detach, again and again, while daemons are killed ----------------------------------
+
+
+class Held:
+    def __init__(self, addr, claim, netns, sandbox):
+        self.addr, self.claim, self.netns, self.sandbox = addr, claim, netns, sandbox
+        self.pod_uid = claim.object["status"]["reservedFor"][0]["uid"]
+        self.step = 0
+
+
+class Cycle:
+    """statd, netnsd and dmgr-sriov, and the test in the place of their callers: it asks until it is
+    done, as they do."""
+
+    KILLED = ("statd", "netnsd", "dmgr-sriov")
+
+    def __init__(self, procs, rundir):
+        self.node = Node(procs, rundir)
+        self.node.start_all()
+        self.front = None
+        self.number = 0
+        self.attached = []
+        self.connect()
+
+    def connect(self):
+        if self.front:
+            self.front.close()
+        self.front = mprpc.connect(self.node.runtime_dir / "front.sock")
+        wait_for(lambda: self.front.call("front.hello", {"role": "nrihookd", "version": "0"})["ready"], 20,
+                 "statd's being ready")
+
+    def synchronize(self):
+        """What nrihookd does after a restart of statd, which does not know the sandboxes any more."""
+        for held in self.attached:
+            self.attach(held)
+
+    def close(self):
+        self.front.close()
+
+    def restart(self, name):
+        with contextlib.suppress(ProcessLookupError):
+            self.node.daemons[name].kill()
+        self.node.start(name)
+        self.node.wait_working()
+        if name == "statd":
+            self.connect()
+            self.synchronize()
+
+    def hold(self, addr, vlan, if_name):
+        self.number += 1
+        config = {"podIfName": if_name} | ({} if vlan is None else {"vlan": vlan})
+        claim = h.Claim(self.node, f"c{self.number}", [result(device_name(addr))], config=[opaque(config)],
+                        pod_uid=f"pod-{self.number}")
+        return Held(addr, claim, Netns(), f"s{self.number}")
+
+    def ask(self, method, params, fds=(), killing=None, delay=0.0):
+        """Until it succeeds; a daemon is killed in the first try, after so many seconds."""
+        killer = None
+        if killing:
+            def kill():
+                threading.Event().wait(delay)
+                self.node.daemons[killing].kill()
+            killer = threading.Thread(target=kill)
+            killer.start()
+        try:
+            return self.front.call(method, params, list(fds), 30)
+        except (mprpc.Error, OSError):
+            assert killer, f"{method} fails while all daemons are well"
+        finally:
+            if killer:
+                killer.join()
+                self.restart(killing)
+        done = []
+
+        def again():
+            try:
+                done.append(self.front.call(method, params, list(fds), 30))
+                return True
+            except mprpc.Error as e:
+                print(f"{method}: {e}")
+                return False
+        wait_for(again, 60, f"{method} after {killing} was killed")
+        return done[0]
+
+    def prepare(self, held, **how):
+        self.ask("claim.prepare", held.claim.ref, **how)
+
+    def attach(self, held, **how):
+        fd = held.netns.open()
+        try:
+            attached = self.ask("pod.attach", {"podUID": held.pod_uid, "sandboxID": held.sandbox}, [fd], **how)
+        finally:
+            os.close(fd)
+        assert attached["devices"] == 1
+        if held not in self.attached:
+            self.attached.append(held)
+
+    def detach(self, held, **how):
+        self.attached.remove(held)
+        self.ask("pod.detach", {"podUID": held.pod_uid, "sandboxID": held.sandbox}, **how)
+
+    def delete_namespace(self, held):
+        if held in self.attached:
+            self.attached.remove(held)
+        held.netns.__exit__()
+        held.netns = None
+
+    def unprepare(self, held, **how):
+        self.ask("claim.unprepare", held.claim.ref, **how)
+
+
+STEPS = ("prepare", "attach", "detach", "unprepare")
+
+
+def advance(cycle, held, rng):
+    """One step more, maybe with a kill in it. Whether it was the last."""
+    step = STEPS[held.step]
+    how = {"killing": rng.choice(Cycle.KILLED), "delay": rng.uniform(0, 0.05)} if rng.random() < 0.2 else {}
+    if step == "detach" and rng.random() < 0.1:  # nobody asks, and the pod's namespace is deleted
+        cycle.delete_namespace(held)
+        step = "unprepare"
+        held.step += 1
+    getattr(cycle, step)(held, **how)
+    held.step += 1
+    if held.step < len(STEPS):
+        return False
+    if held.netns:
+        held.netns.__exit__()
+    return True
+
+
+def test_kills_at_random(procs, rundir, functions):
+    """NETCLAIM_CYCLES claims over all functions, each with a VLAN of its own or none, while daemons are
+    killed; NETCLAIM_SEED repeats a run."""
+    print(f"seed {SEED}, {CYCLES} cycles")
+    rng = random.Random(SEED)
+    with contextlib.closing(Cycle(procs, rundir)) as cycle:
+        wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+        before = sriovlib.snapshot()
+        free, held = list(functions().values()), []
+        begun = 0
+        while begun < CYCLES or held:
+            if begun < CYCLES and free and (not held or rng.random() < 0.4):
+                addr = free.pop(rng.randrange(len(free)))
+                held.append(cycle.hold(addr, rng.choice([None, *range(100, 110)]), rng.choice(["net1", "sriov0"])))
+                begun += 1
+            one = rng.choice(held)
+            if advance(cycle, one, rng):
+                held.remove(one)
+                free.append(one.addr)
+                index = next((pf, i) for (pf, i), addr in functions().items() if addr == one.addr)
+                assert vlan_of(*index) == 0, f"{one.addr} is left in a VLAN"
+        assert sorted(free) == sorted(functions().values())
+        assert cycle.node.rows() == []
+        assert_as_before(before)
