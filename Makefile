@@ -172,6 +172,7 @@ WRAP_dummy := $(call wrap,nl_link_get nl_link_find_all nl_link_add nl_link_del \
 	nl_link_set_alias)
 WRAP_link_move := $(call wrap,nl_link_set_name nl_link_set_number nl_link_set_mac nl_link_set_up \
 	nl_link_add_altname nl_link_del_altname nl_link_move)
+WRAP_provision := $(call wrap,write)
 
 # a client of the API server that does what its command line says
 TOOLS := $(O)/tests/cluster/kubetool

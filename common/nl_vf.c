@@ -35,7 +35,7 @@ static bool read_vlan_list(const struct nlattr *list, struct sought *s)
 			return false;
 		s->vlan = (struct vf_vlan){.id = (uint16_t)info->vlan,
 			.qos = (uint8_t)info->qos,
-			.proto = ntohs(info->vlan_proto)};
+			.proto = info->vlan_proto ? ntohs(info->vlan_proto) : ETH_P_8021Q};
 		return true;
 	}
 	return false;

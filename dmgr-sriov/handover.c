@@ -195,6 +195,15 @@ static int record_link(
 	return 0;
 }
 
+/* Of a device that is prepared and set up once more. */
+static void forget_record(struct vf_state *state)
+{
+	if (state->link)
+		rec_fini(&rec_link_origin, state->link);
+	free(take_ptr(state->link));
+	free(take_ptr(state->port_vlan));
+}
+
 static int record(
 	struct sriov *s, const struct device_alloc *a, struct target *t, struct err *err)
 {
@@ -204,6 +213,7 @@ static int record(
 	const bool is_noted = has_link(t) && link_mark_parse(t->link.alias, &mark, &note) &&
 			      vf_note_parse(note, &noted, &alias);
 
+	forget_record(&t->state);
 	if (record_link(s, t, alias, err) < 0)
 		return -1;
 	return record_port(s, a, t, is_noted && noted.proto ? &noted : NULL, err);

@@ -6,7 +6,11 @@
  * tell: net/<name>, and virtfnN in the physical function's directory. The function number is
  * not the index. A physical function's links are read once for all of its virtual functions.
  *
- * Anything may vanish between two reads; a device that does is no device.
+ * Anything may vanish between two reads; a device that does is no device. What is read is
+ * bounded, and made printable: it comes from drivers, and goes into logs and to the API server.
+ *
+ * Whoever reads has given up everything else: openat(), getdents64(), readlinkat(),
+ * newfstatat() and read() are all that it uses.
  */
 #include "dmgr-sriov/pci.h"
 
@@ -17,14 +21,19 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/check.h"
 #include "common/util.h"
 
 #define DEVICES        "bus/pci/devices"
 #define CLASS_ETHERNET 0x0200     /* base class and subclass: linux/pci_ids.h */
 #define MAX_VFS        65535      /* TotalVFs of the SR-IOV capability has 16 bits */
 #define SPEED_UNKNOWN  UINT32_MAX /* as a driver that does not know may tell it, unsigned */
+/* The functions that two PCI domains can have; a directory of one function has a link for each
+ * of at most MAX_VFS others. */
+#define MAX_ENTRIES    (2 * 65536)
 
 /* --- names -------------------------------------------------------------------------------- */
 
@@ -71,33 +80,61 @@ static int open_dir(int at, const char *path, struct err *err)
 	return fd;
 }
 
-/* What a file says, without white space around it. What is not printable becomes '?'. */
+/* A sysfs without it is not one device less. */
+static int open_devices(int sys_fd, struct err *err)
+{
+	const int fd = open_dir(sys_fd, DEVICES, err);
+
+	if (fd < 0)
+		err->kind = ERR_UNAVAILABLE;
+	return fd;
+}
+
+static bool is_there(int dir, const char *name)
+{
+	struct stat st;
+
+	return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Without white space around it; what is not printable becomes '?'. -1: it is too long. */
+static int copy_text(const char *text, size_t len, char *out, size_t size)
+{
+	while (len && isspace((unsigned char)text[len - 1]))
+		len--;
+	while (len && isspace((unsigned char)*text)) {
+		text++;
+		len--;
+	}
+	if (len >= size)
+		return -1;
+	for (size_t i = 0; i < len; i++)
+		out[i] = text[i];
+	for (size_t i = 0; i < len; i++)
+		if (out[i] < ' ' || out[i] > '~')
+			out[i] = '?';
+	out[len] = '\0';
+	return 0;
+}
+
+/* What a file says: its first bytes, which is more than any of those read here has. */
 static int read_text(int dir, const char *name, char *out, size_t size, struct err *err)
 {
 	cleanup_close int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-	char text[256], *start = text;
+	char text[256];
 	ssize_t n;
 
 	*out = '\0';
 	if (fd < 0)
 		return err_errno(err, errno, "%s", name);
 	do
-		n = read(fd, text, sizeof(text) - 1);
+		n = read(fd, text, sizeof(text));
 	while (n < 0 && errno == EINTR);
 	if (n < 0)
 		return err_errno(err, errno, "%s", name);
-	text[n] = '\0';
-	while (isspace((unsigned char)*start))
-		start++;
-	for (size_t len = strlen(start); len && isspace((unsigned char)start[len - 1]);)
-		start[--len] = '\0';
-	if (strlen(start) >= size)
+	if (copy_text(text, (size_t)n, out, size) < 0)
 		return err_set(
 			err, ERR_INVALID, "%s: is longer than %zu bytes", name, size - 1);
-	(void)snprintf(out, size, "%s", start);
-	for (char *p = out; *p; p++)
-		if (*p < ' ' || *p > '~')
-			*p = '?';
 	return 0;
 }
 
@@ -132,69 +169,83 @@ static int read_link_name(int dir, const char *name, char *out, size_t size, str
 	target[n] = '\0';
 	last = strrchr(target, '/');
 	last = last ? last + 1 : target;
-	if (!*last || strlen(last) >= size)
-		return err_set(err, ERR_INVALID, "%s: points to \"%s\"", name, target);
-	(void)snprintf(out, size, "%s", last);
+	if (copy_text(last, strlen(last), out, size) < 0)
+		return err_set(err, ERR_INVALID, "%s: points to a name of %zu bytes", name,
+			strlen(last));
+	if (!*out)
+		return err_set(err, ERR_INVALID, "%s: points to no name", name);
 	return 0;
 }
 
-/* Calls each for the entries of a directory until it says no. A directory that is not there has
- * none. */
+/* Calls each for the entries of an open directory until it says no. */
+static int for_each_in(int dir, const char *path,
+	bool (*each)(void *ctx, int dir, const char *name), void *ctx, struct err *err)
+{
+	union {
+		char bytes[4096];
+		struct dirent64 first; /* how they are aligned */
+	} batch;
+	size_t entries = 0;
+	ssize_t n;
+
+	while ((n = getdents64(dir, &batch, sizeof(batch))) > 0) {
+		const struct dirent64 *entry;
+
+		for (ssize_t at = 0; at < n; at += entry->d_reclen) {
+			entry = (const void *)&batch.bytes[at];
+			if (++entries > MAX_ENTRIES)
+				return err_set(err, ERR_INTERNAL,
+					"%s: has more than %d entries", path, MAX_ENTRIES);
+			if (entry->d_name[0] != '.' && !each(ctx, dir, entry->d_name))
+				return 0;
+		}
+	}
+	return n < 0 ? err_errno(err, errno, "%s", path) : 0;
+}
+
 static int for_each_entry(int at, const char *path,
 	bool (*each)(void *ctx, int dir, const char *name), void *ctx, struct err *err)
 {
-	const int fd = open_dir(at, path, err);
-	struct dirent *entry;
-	DIR *dir;
+	cleanup_close int dir = open_dir(at, path, err);
 
-	if (fd < 0)
-		return -1;
-	dir = fdopendir(fd);
-	if (!dir) {
-		(void)close(fd);
-		return err_errno(err, errno, "%s", path);
-	}
-	while ((entry = readdir(dir)))
-		if (entry->d_name[0] != '.' && !each(ctx, dirfd(dir), entry->d_name))
-			break;
-	(void)closedir(dir);
-	return 0;
+	return dir < 0 ? -1 : for_each_in(dir, path, each, ctx, err);
 }
 
 /* --- links of a device -------------------------------------------------------------------- */
-
-static bool stop_at_first(void *ctx, int dir UNUSED, const char *name)
-{
-	char *out = ctx;
-
-	if (strlen(name) >= IFNAMSIZ)
-		return true;
-	(void)snprintf(out, IFNAMSIZ, "%s", name);
-	return false;
-}
-
-static void read_if_name(int device, char out[static IFNAMSIZ])
-{
-	struct err none;
-
-	*out = '\0';
-	(void)for_each_entry(device, "net", stop_at_first, out, &none);
-}
 
 struct own_link {
 	char name[IFNAMSIZ];
 	int64_t port;
 };
 
-/* "pf0vf1", "pf0sf2": a representor, which in switchdev mode is beside the function's own link
- * (Documentation/networking/representors.rst). */
+/* Behind a word and a number, NULL when there is something else. */
+static const char *past(const char *text, const char *word)
+{
+	size_t digits;
+
+	if (!text || !str_has_prefix(text, word))
+		return NULL;
+	text += strlen(word);
+	digits = strspn(text, "0123456789");
+	return digits ? text + digits : NULL;
+}
+
+/* "pf0vf1", "pf0sf2", "c1pf0vf1": a representor, which in switchdev mode is beside the
+ * function's own link (Documentation/networking/devlink/devlink-port.rst). */
 static bool is_representor(int link)
 {
 	char text[32];
+	const char *pf, *end;
 	struct err none;
 
-	return read_text(link, "phys_port_name", text, sizeof(text), &none) == 0 &&
-	       str_has_prefix(text, "pf") && (strstr(text, "vf") || strstr(text, "sf"));
+	if (read_text(link, "phys_port_name", text, sizeof(text), &none) < 0)
+		return false;
+	pf = past(text, "c");
+	pf = past(pf ? pf : text, "pf");
+	end = past(pf, "vf");
+	if (!end)
+		end = past(pf, "sf");
+	return end && !*end;
 }
 
 static bool keep_own_link(void *ctx, int dir, const char *name)
@@ -216,13 +267,55 @@ static bool keep_own_link(void *ctx, int dir, const char *name)
 	return true;
 }
 
-static void read_pf_name(int device, char out[static IFNAMSIZ])
+/* The link that is the function's own, of those below it. */
+static void read_own_link(int device, char out[static IFNAMSIZ])
 {
 	struct own_link best = {0};
 	struct err none;
 
 	(void)for_each_entry(device, "net", keep_own_link, &best, &none);
 	(void)snprintf(out, IFNAMSIZ, "%s", best.name);
+}
+
+struct first {
+	char name[NAME_MAX + 1];
+	bool is_only;
+};
+
+static bool stop_at_second(void *ctx, int dir UNUSED, const char *name)
+{
+	struct first *first = ctx;
+
+	if (*first->name) {
+		first->is_only = false;
+		return false;
+	}
+	(void)snprintf(first->name, sizeof(first->name), "%s", name);
+	return true;
+}
+
+/* A virtual function seldom has more than one, and to ask a link about its port takes the lock
+ * of all links. */
+static void read_vf_link(int device, char out[static IFNAMSIZ])
+{
+	struct first first = {.is_only = true};
+	struct err none;
+
+	*out = '\0';
+	(void)for_each_entry(device, "net", stop_at_second, &first, &none);
+	if (first.is_only && strlen(first.name) < IFNAMSIZ)
+		memcpy(out, first.name, strlen(first.name) + 1);
+	else
+		read_own_link(device, out);
+}
+
+static bool has_rdma(int device)
+{
+	struct first first = {0};
+	struct err none;
+
+	return for_each_entry(device, "infiniband", stop_at_second, &first, &none) == 0 &&
+	       *first.name;
 }
 
 static int64_t read_link_speed(int device, const char *if_name)
@@ -288,11 +381,11 @@ static int read_pf(int devices, struct pf *pf, struct err *err)
 
 	if (device < 0)
 		return -1;
-	read_pf_name(device, pf->name);
+	read_own_link(device, pf->name);
 	if (!*pf->name)
 		return err_set(err, ERR_UNAVAILABLE, "has no link on the host");
 	pf->link_speed = read_link_speed(device, pf->name);
-	return for_each_entry(device, ".", keep_virtfn, pf, err);
+	return for_each_in(device, pf->addr, keep_virtfn, pf, err);
 }
 
 static const struct pf *get_pf(int devices, struct pf_list *list, const char *addr)
@@ -313,36 +406,37 @@ static const struct pf *get_pf(int devices, struct pf_list *list, const char *ad
 
 /* --- one virtual function ----------------------------------------------------------------- */
 
-/* ".../devices/pci0000:00/0000:00:01.0/..." */
+/* The length of "pci0000:00", a domain and a bus; 0: it is none. */
+static size_t span_root(const char *text)
+{
+	const size_t domain = str_has_prefix(text, "pci") ? span_hex(text + 3) : 0;
+
+	if (domain < 4 || domain > 8 || text[3 + domain] != ':' ||
+		span_hex(text + domain + 4) != 2)
+		return 0;
+	return text[domain + 6] == '/' ? domain + 6 : 0;
+}
+
+/* ".../devices/pci0000:00/0000:00:01.0/...": the first that is one. There may be a controller
+ * before it, and another root below (VMD). */
 static void read_pcie_root(int devices, const char *addr, char out[static PCI_TEXT_SIZE])
 {
 	char target[PATH_MAX];
 	const ssize_t n = readlinkat(devices, addr, target, sizeof(target) - 1);
-	const char *root;
-	size_t len;
 
 	*out = '\0';
 	if (n < 0)
 		return;
 	target[n] = '\0';
-	root = strstr(target, "/pci");
-	if (!root)
-		return;
-	len = strcspn(++root, "/");
-	/* "pci" is three bytes, then domain and bus: "pci0000:00" */
-	if (len < 10 || len >= PCI_TEXT_SIZE || root[len - 3] != ':' ||
-		span_hex(root + 3) != len - 6 || span_hex(root + len - 2) != 2)
-		return;
-	memcpy(out, root, len);
-	out[len] = '\0';
-}
+	for (const char *at = strchr(target, '/'); at; at = strchr(at + 1, '/')) {
+		const size_t len = span_root(at + 1);
 
-static bool has_rdma(int device)
-{
-	char name[IFNAMSIZ] = "";
-	struct err none;
-
-	return for_each_entry(device, "infiniband", stop_at_first, name, &none) == 0 && *name;
+		if (!len)
+			continue;
+		memcpy(out, at + 1, len);
+		out[len] = '\0';
+		return;
+	}
 }
 
 static int find_in_pf(int devices, struct pf_list *pfs, struct pci_vf *vf, struct err *err)
@@ -366,50 +460,97 @@ static int find_in_pf(int devices, struct pf_list *pfs, struct pci_vf *vf, struc
 		vf->pf_addr);
 }
 
-/* Whether it is an Ethernet device that is a virtual function. */
-static bool is_vf(int device, char pf_addr[static PCI_ADDR_SIZE])
+/* 1: it is no virtual function, or none of an Ethernet adapter. */
+static int identify(int device, struct pci_vf *vf, struct err *err)
 {
 	int64_t class;
+	struct err link = ERR_INIT;
+	const int rc =
+		read_link_name(device, "physfn", vf->pf_addr, sizeof(vf->pf_addr), &link);
+
+	if (rc < 0 && link.sys == ENOENT)
+		return 1;
+	if (read_number(device, "class", 0, UINT32_MAX, &class, err) < 0)
+		return -1;
+	if (class >> 8 != CLASS_ETHERNET)
+		return 1;
+	if (rc < 0) {
+		*err = link;
+		return -1;
+	}
+	if (!pci_addr_ok(vf->pf_addr))
+		return err_set(err, ERR_INVALID,
+			"physfn: points to \"%s\", which is no PCI address", vf->pf_addr);
+	return 0;
+}
+
+/* vendor, device: "0x8086" */
+static int read_id(
+	int device, const char *name, char out[static PCI_TEXT_SIZE], struct err *err)
+{
+	if (read_text(device, name, out, PCI_TEXT_SIZE, err) < 0)
+		return -1;
+	return *out ? 0 : err_set(err, ERR_INVALID, "%s: is empty", name);
+}
+
+static int read_driver(int device, char out[static PCI_TEXT_SIZE], struct err *err)
+{
+	if (read_link_name(device, "driver", out, PCI_TEXT_SIZE, err) == 0)
+		return 0;
+	if (err->sys == ENOENT)
+		return err_set(err, ERR_UNAVAILABLE, "no driver is bound to it");
+	return -1;
+}
+
+static int read_properties(
+	int devices, int device, struct pf_list *pfs, struct pci_vf *vf, struct err *err)
+{
+	int64_t numa_node;
 	struct err none;
 
-	return read_link_name(device, "physfn", pf_addr, PCI_ADDR_SIZE, &none) == 0 &&
-	       read_number(device, "class", 0, UINT32_MAX, &class, &none) == 0 &&
-	       class >> 8 == CLASS_ETHERNET;
+	if (read_driver(device, vf->driver, err) < 0 ||
+		read_id(device, "vendor", vf->vendor, err) < 0 ||
+		read_id(device, "device", vf->device_id, err) < 0)
+		return -1;
+	read_vf_link(device, vf->if_name);
+	if (read_number(device, "numa_node", 0, INT_MAX, &numa_node, &none) == 0)
+		vf->numa_node = (int)numa_node;
+	read_pcie_root(devices, vf->addr, vf->pcie_root);
+	vf->rdma = has_rdma(device);
+	return find_in_pf(devices, pfs, vf, err);
 }
 
 /* 1: it is no virtual function, or it is no more. */
 static int read_vf(
 	int devices, struct pf_list *pfs, const char *addr, struct pci_vf *vf, struct err *err)
 {
-	struct err none;
-	cleanup_close int device = open_dir(devices, addr, &none);
-	int64_t numa_node;
+	cleanup_close int device = openat(devices, addr, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int rc;
 
+	if (device < 0)
+		return errno == ENOENT ? 1 : err_errno(err, errno, "open");
 	*vf = (struct pci_vf){.numa_node = -1, .link_speed = -1};
-	if (device < 0 || !is_vf(device, vf->pf_addr))
-		return 1;
 	(void)snprintf(vf->addr, sizeof(vf->addr), "%s", addr);
-	read_if_name(device, vf->if_name);
-	if (read_link_name(device, "driver", vf->driver, sizeof(vf->driver), err) < 0)
-		return err->sys == ENOENT
-			       ? err_set(err, ERR_UNAVAILABLE, "no driver is bound to it")
-			       : -1;
-	if (read_text(device, "vendor", vf->vendor, sizeof(vf->vendor), err) < 0 ||
-		read_text(device, "device", vf->device_id, sizeof(vf->device_id), err) < 0)
-		return -1;
-	if (read_number(device, "numa_node", 0, INT_MAX, &numa_node, &none) == 0)
-		vf->numa_node = (int)numa_node;
-	read_pcie_root(devices, addr, vf->pcie_root);
-	vf->rdma = has_rdma(device);
-	return find_in_pf(devices, pfs, vf, err);
+	rc = identify(device, vf, err);
+	if (rc == 0)
+		rc = read_properties(devices, device, pfs, vf, err);
+	if (rc >= 0)
+		return rc;
+	/* its directory stays ours, and empty, while another device may take its address */
+	if (!is_there(device, "physfn"))
+		return 1;
+	if (err->kind == ERR_NOT_FOUND) /* of something that it should have */
+		err->kind = ERR_UNAVAILABLE;
+	return -1;
 }
 
 int pci_vf_read(int sys_fd, const char *addr, struct pci_vf *ret, struct err *err)
 {
-	cleanup_close int devices = open_dir(sys_fd, DEVICES, err);
+	cleanup_close int devices = open_devices(sys_fd, err);
 	cleanup_pf_list struct pf_list pfs = {0};
 	int rc;
 
+	*ret = (struct pci_vf){.numa_node = -1, .link_speed = -1};
 	if (devices < 0)
 		return -1;
 	rc = pci_addr_ok(addr) ? read_vf(devices, &pfs, addr, ret, err) : 1;
@@ -423,7 +564,6 @@ int pci_vf_read(int sys_fd, const char *addr, struct pci_vf *ret, struct err *er
 /* --- all of them -------------------------------------------------------------------------- */
 
 struct scanning {
-	int devices;
 	struct pf_list pfs;
 	struct pci_scan *to;
 };
@@ -438,7 +578,7 @@ static void skip(struct pci_scan *to, const char *addr, const struct err *why)
 	(void)snprintf(s->addr, sizeof(s->addr), "%s", addr);
 }
 
-static bool scan_one(void *ctx, int dir UNUSED, const char *name)
+static bool scan_one(void *ctx, int devices, const char *name)
 {
 	struct scanning *s = ctx;
 	struct err err = ERR_INIT;
@@ -447,7 +587,7 @@ static bool scan_one(void *ctx, int dir UNUSED, const char *name)
 
 	if (!pci_addr_ok(name))
 		return true;
-	rc = read_vf(s->devices, &s->pfs, name, &vf, &err);
+	rc = read_vf(devices, &s->pfs, name, &vf, &err);
 	if (rc < 0) {
 		skip(s->to, name, &err);
 	} else if (rc == 0) {
@@ -473,14 +613,14 @@ static int compare_skipped(const void *a, const void *b)
 
 int pci_scan(int sys_fd, struct pci_scan *ret, struct err *err)
 {
-	cleanup_close int devices = open_dir(sys_fd, DEVICES, err);
-	struct scanning s = {.devices = devices, .to = ret};
+	cleanup_close int devices = open_devices(sys_fd, err);
+	struct scanning s = {.to = ret};
 	int rc;
 
 	*ret = (struct pci_scan){0};
 	if (devices < 0)
 		return -1;
-	rc = for_each_entry(sys_fd, DEVICES, scan_one, &s, err);
+	rc = for_each_in(devices, DEVICES, scan_one, &s, err);
 	pf_list_fini(&s.pfs);
 	if (ret->n_vfs)
 		qsort(ret->vfs, ret->n_vfs, sizeof(*ret->vfs), compare_vfs);
@@ -510,21 +650,29 @@ static int read_pf_numbers(int device, struct pci_pf *pf, struct err *err)
 	return 0;
 }
 
-int pci_pf_read(int sys_fd, const char *addr, struct pci_pf *ret, struct err *err)
+static int read_pf_at(int devices, const char *addr, struct pci_pf *ret, struct err *err)
 {
-	cleanup_free char *path = xasprintf(DEVICES "/%s", addr);
 	struct err none;
-	cleanup_close int device = pci_addr_ok(addr) ? open_dir(sys_fd, path, &none) : -1;
+	cleanup_close int device = pci_addr_ok(addr) ? open_dir(devices, addr, &none) : -1;
 
-	*ret = (struct pci_pf){0};
-	if (device < 0 || faccessat(device, "sriov_totalvfs", F_OK, 0) < 0)
+	if (device < 0 || !is_there(device, "sriov_totalvfs"))
 		return err_set(err, ERR_NOT_FOUND, "there is no physical function %s", addr);
 	(void)snprintf(ret->addr, sizeof(ret->addr), "%s", addr);
-	read_pf_name(device, ret->name);
+	read_own_link(device, ret->name);
 	(void)read_link_name(device, "driver", ret->driver, sizeof(ret->driver), &none);
-	if (read_pf_numbers(device, ret, err) < 0)
-		return err_wrap(err, "physical function %s", addr);
-	return 0;
+	if (read_pf_numbers(device, ret, err) == 0)
+		return 0;
+	if (is_there(device, "sriov_totalvfs") && err->kind == ERR_NOT_FOUND)
+		err->kind = ERR_UNAVAILABLE;
+	return err_wrap(err, "physical function %s", addr);
+}
+
+int pci_pf_read(int sys_fd, const char *addr, struct pci_pf *ret, struct err *err)
+{
+	cleanup_close int devices = open_devices(sys_fd, err);
+
+	*ret = (struct pci_pf){0};
+	return devices < 0 ? -1 : read_pf_at(devices, addr, ret, err);
 }
 
 struct search {
@@ -532,15 +680,15 @@ struct search {
 	char addr[PCI_ADDR_SIZE];
 };
 
-static bool stop_at_name(void *ctx, int dir, const char *name)
+static bool stop_at_name(void *ctx, int devices, const char *name)
 {
-	cleanup_free char *path = xasprintf("%s/net", name);
-	struct err none;
 	struct search *s = ctx;
-	cleanup_close int net = -1;
+	char path[PCI_ADDR_SIZE + sizeof("/net/") + IFNAMSIZ];
 
-	if (!pci_addr_ok(name) || (net = open_dir(dir, path, &none)) < 0 ||
-		faccessat(net, s->if_name, F_OK, 0) < 0)
+	if (!pci_addr_ok(name))
+		return true;
+	(void)snprintf(path, sizeof(path), "%s/net/%s", name, s->if_name);
+	if (!is_there(devices, path))
 		return true;
 	(void)snprintf(s->addr, sizeof(s->addr), "%s", name);
 	return false;
@@ -548,16 +696,19 @@ static bool stop_at_name(void *ctx, int dir, const char *name)
 
 int pci_pf_by_name(int sys_fd, const char *if_name, struct pci_pf *ret, struct err *err)
 {
+	cleanup_close int devices = open_devices(sys_fd, err);
 	struct search s = {.if_name = if_name};
 
-	if (for_each_entry(sys_fd, DEVICES, stop_at_name, &s, err) < 0)
+	*ret = (struct pci_pf){0};
+	if (devices < 0 || check_kernel_if_name(if_name, err) < 0 ||
+		for_each_in(devices, DEVICES, stop_at_name, &s, err) < 0)
 		return -1;
 	if (!*s.addr)
 		return err_set(err, ERR_NOT_FOUND, "no PCI device has a link of this name");
-	if (pci_pf_read(sys_fd, s.addr, ret, err) == 0)
+	if (read_pf_at(devices, s.addr, ret, err) == 0)
 		return 0;
 	if (err->kind == ERR_NOT_FOUND)
-		return err_set(err, ERR_NOT_FOUND,
-			"its device %s has no SR-IOV capability that is enabled", s.addr);
+		return err_set(
+			err, ERR_NOT_FOUND, "its device %s has no SR-IOV capability", s.addr);
 	return -1;
 }

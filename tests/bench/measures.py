@@ -6,6 +6,7 @@ import procs as procs_module
 from cluster_measures import cluster
 from node import DAEMONS, MANAGER, MAX_DEVICES, Node, Sample, kernel_namespaces, reset_peak
 from report import median, slope
+from sriov_measures import sriov
 
 FILE_BYTES = 1500  # about a claim's status, a metadata file, a CDI specification
 FEW = 3
@@ -288,4 +289,5 @@ def leak(report, chosen):
                  ["", "first", "median", "max", "last", "slope/1000"], rows)
 
 
-ALL = {"start": cold_start, "latency": latency, "memory": memory, "idle": idle, "cluster": cluster, "leak": leak}
+ALL = {"start": cold_start, "latency": latency, "memory": memory, "idle": idle, "sriov": sriov, "cluster": cluster,
+       "leak": leak}

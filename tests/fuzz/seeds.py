@@ -265,5 +265,29 @@ def netlink():
     write("netlink", "long-address", link(7, 0, attribute(IFLA_ADDRESS, bytes(range(64)))) + ack)
 
 
-for make in (messagepack, rpc, nri, grpc, netlink):
+# --- sysfs ----------------------------------------------------------------------------------------
+
+def pci():
+    def pieces(addr="0000:01:10.0", **changed):
+        content = {"class": "0x020000\n", "physfn": "../0000:01:00.0", "driver": "../../drivers/igbvf",
+                   "vendor": "0x8086\n", "device": "0x10ca\n", "numa_node": "-1\n", "vf_net": "eth2", "pf_net": "",
+                   "phys_port_name": "p0\n", "dev_port": "0\n", "speed": "1000\n", "virtfn0": "../0000:01:10.0",
+                   "sriov_totalvfs": "7\n", "sriov_numvfs": "3\n", **changed}
+        return b"".join(bytes([len(text)]) + text.encode("latin-1") for text in content.values()) + addr.encode()
+    write("pci", "igb", pieces())
+    write("pci", "in-a-pod", pieces(vf_net="", driver="vfio-pci"))
+    write("pci", "representor", pieces(phys_port_name="c1pf0vf1\n", pf_net="aaa"))
+    write("pci", "only-a-representor", pieces(phys_port_name="pf0sf12\n"))
+    write("pci", "two-links", pieces(dev_port="1\n", pf_net="aaa"))
+    write("pci", "long-name", pieces(vf_net="v" * 16, pf_net="p" * 16))
+    write("pci", "no-driver", pieces(driver=""))
+    write("pci", "no-index", pieces(virtfn0="../0000:01:10.2"))
+    write("pci", "another-class", pieces(**{"class": "0x000200\n"}))
+    write("pci", "its-own-parent", pieces(physfn=".."))
+    write("pci", "binary", pieces(vendor="\x7f\0\xff\n1", device="x" * 255, numa_node="0x1"))
+    write("pci", "speed-unknown", pieces(speed="4294967295\n", sriov_totalvfs="0x10", sriov_numvfs="-1"))
+    write("pci", "vmd", pieces(addr="10000:e1:00.0"))
+
+
+for make in (messagepack, rpc, nri, grpc, netlink, pci):
     make()

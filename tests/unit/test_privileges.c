@@ -23,6 +23,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <uv.h>
@@ -511,6 +512,90 @@ START_TEST(table_widens)
 }
 END_TEST
 
+/* --- confine, and read files ---------------------------------------------------------------------- */
+
+static void assert_can_read(int dir)
+{
+	cleanup_close int fd = openat(dir, "file", O_RDONLY | O_CLOEXEC);
+	cleanup_close int up = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	char text[16], entries[1024];
+	struct stat st;
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(read(fd, text, sizeof(text)), 4);
+	ck_assert_mem_eq(text, "text", 4);
+	ck_assert_int_ge(up, 0);
+	ck_assert_int_gt(syscall(SYS_getdents64, up, entries, sizeof(entries)), 0);
+	ck_assert_int_eq(readlinkat(dir, "link", text, sizeof(text)), 4);
+	ck_assert_int_eq(fstatat(dir, "link", &st, AT_SYMLINK_NOFOLLOW), 0);
+	ck_assert_int_eq(faccessat(dir, "file", R_OK, 0), 0);
+}
+
+static void assert_cannot_change(int dir)
+{
+	static const int flags[] = {O_WRONLY, O_RDWR, O_WRONLY | O_CREAT, O_RDONLY | O_CREAT,
+		O_RDONLY | O_TRUNC, O_WRONLY | O_TRUNC, O_WRONLY | O_APPEND,
+		O_RDWR | O_TMPFILE | O_DIRECTORY, O_RDONLY | O_CREAT | O_EXCL};
+
+	for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
+		assert_refused(openat(dir, "file", flags[i] | O_CLOEXEC, 0600));
+		assert_refused(openat(dir, "new", flags[i] | O_CLOEXEC, 0600));
+	}
+	assert_refused(syscall(SYS_openat2, dir, "file", NULL, 0));
+	assert_refused(syscall(SYS_open, "/dev/null", O_RDONLY));
+	assert_refused(syscall(SYS_creat, "/nonexistent/new", 0600));
+	assert_refused(truncate("/nonexistent/file", 0));
+	assert_refused(unlinkat(dir, "file", 0));
+	assert_refused(mkdirat(dir, "new", 0700));
+	assert_refused(renameat(dir, "file", dir, "new"));
+	assert_refused(symlinkat("file", dir, "new"));
+	assert_refused(linkat(dir, "file", dir, "new", 0));
+	assert_refused(fchmodat(dir, "file", 0777, 0));
+}
+
+/* What the directory of a test holds in the end: a file "file" and a link "link". */
+static void remove_dir(const char *path, int dir)
+{
+	struct stat st;
+
+	ck_assert_int_eq(fstatat(dir, "file", &st, 0), 0);
+	ck_assert_int_eq(st.st_size, 4);
+	ck_assert_int_eq(unlinkat(dir, "file", 0), 0);
+	ck_assert_int_eq(unlinkat(dir, "link", 0), 0);
+	ck_assert_int_eq(rmdir(path), 0);
+}
+
+/* As a process of its own does it, since who is confined cannot tidy up. */
+START_TEST(reader_reads_and_changes_nothing)
+{
+	const struct privileges p = {
+		.program = "test", .max_fds = MAX_FDS, .reads_files = true};
+	char path[] = "/tmp/test_privileges-XXXXXX";
+	cleanup_close int dir = -1, file = -1;
+	struct err err = ERR_INIT;
+	int code;
+	pid_t pid;
+
+	ck_assert_ptr_nonnull(mkdtemp(path));
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	file = openat(dir, "file", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	ck_assert_int_eq(write(file, "text", 4), 4);
+	ck_assert_int_eq(symlinkat("file", dir, "link"), 0);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		drop(&p, NULL);
+		ck_assert_msg(privileges_confine(&p, &err) == 0, "%s", err.message);
+		assert_can_read(dir);
+		assert_cannot_change(dir);
+		_exit(EXIT_SUCCESS);
+	}
+	ck_assert_int_eq(waitpid(pid, &code, 0), pid);
+	remove_dir(path, dir);
+	ck_assert_int_eq(code, 0);
+}
+END_TEST
+
 /* The C library starts a child by the older call then. */
 START_TEST(clone3_is_unknown)
 {
@@ -609,6 +694,7 @@ static void add_confine(TCase *tcase)
 {
 	tcase_add_test(tcase, confined_is_confined);
 	tcase_add_test(tcase, table_widens);
+	tcase_add_test(tcase, reader_reads_and_changes_nothing);
 	tcase_add_test(tcase, clone3_is_unknown);
 	tcase_add_loop_test_raise_signal(
 		tcase, deadly_call_kills, SIGSYS, 0, (int)ARRAY_SIZE(deadly));
