@@ -62,8 +62,10 @@ def vlan_of(pf, index):
 
 
 def _settled(link):
-    """Without what the wire decides."""
-    link = {key: value for key, value in link.items() if key not in ("operstate", "stats", "stats64", "qdisc")}
+    """Without what the wire decides, and without permaddr: igbvf calls the address permanent that it has
+    when it is reset."""
+    link = {key: value for key, value in link.items()
+            if key not in ("operstate", "stats", "stats64", "qdisc", "permaddr")}
     link["flags"] = sorted(set(link["flags"]) - {"LOWER_UP", "NO-CARRIER"})
     link["altnames"] = sorted(link.get("altnames", []))
     return link

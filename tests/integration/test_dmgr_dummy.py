@@ -3,14 +3,13 @@
 python3-msgpack."""
 import os
 import pathlib
-import queue
 import socket
 
 import pytest
 
+import managed
 import mprpc
 from nsfd import Netns
-from procs import STRETCH, wait_for
 
 pytestmark = pytest.mark.needs_root
 
@@ -36,54 +35,7 @@ def attachment(name="dummy0", uid=UID, if_name="net1"):
     return {"allocation": alloc(name, uid), "ifName": if_name, "sandboxID": SANDBOX}
 
 
-class Statd:
-    """What a manager sees of statd."""
-
-    def __init__(self, rundir):
-        self.rundir = rundir
-        self.config = {"enabled": True, "count": 3}
-        self.hellos, self.inventories = queue.Queue(), queue.Queue()
-        self.server = None
-
-    def start(self):
-        self.server = mprpc.Server(self.rundir / "manager.sock", {
-            "manager.hello": self._hello,
-            "manager.devices": lambda peer, params, fds: self.inventories.put(params.get("devices", [])),
-        }).start()
-
-    def _hello(self, peer, params, fds):
-        self.hellos.put(params)
-        return {"config": self.config}
-
-    def stop(self):
-        self.server.stop()
-
-    def call(self, method, params, fds=()):
-        return self.server.wait_peer().call(method, params, fds)
-
-    def refused(self, code, method, params, fds=()):
-        with pytest.raises(mprpc.Error) as e:
-            self.call(method, params, fds)
-        assert e.value.code == code, e.value
-        return e.value.message
-
-    def next_hello(self):
-        return self.hellos.get(timeout=10 * STRETCH)
-
-    def next_inventory(self):
-        return self.inventories.get(timeout=10 * STRETCH)
-
-    def restore(self, *allocations):
-        def ask():
-            try:
-                return [self.call("device.restore", {"allocations": list(allocations)})]
-            except mprpc.Error as e:
-                # each call has a thread here: this one was faster than the answer to hello
-                if "hello and device.restore come first" not in e.message:
-                    raise
-                return None
-        return wait_for(ask, what="the manager's configuration")[0].get("verdicts", [])
-
+class Statd(managed.Statd):
     def attach(self, pod, **kw):
         with socket.socket(fileno=pod.open_socket()) as sock:
             return self.call("device.attach", attachment(**kw), [pod.fd, sock.fileno()])
@@ -95,7 +47,7 @@ class Statd:
 
 @pytest.fixture
 def statd(rundir):
-    s = Statd(rundir)
+    s = Statd(rundir, {"enabled": True, "count": 3})
     s.start()
     yield s
     s.stop()

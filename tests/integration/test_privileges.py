@@ -9,10 +9,12 @@ import pytest
 
 import house as h
 import procs as procs_module
+from procs import wait_for
+from sysfs_tree import SysfsTree
 
 pytestmark = pytest.mark.needs_root
 
-DAEMONS = ("statd", "netnsd", "dmgr-dummy", "draplugind", "nrihookd")
+DAEMONS = ("statd", "netnsd", "dmgr-dummy", "dmgr-sriov", "draplugind", "nrihookd")
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}  # linux/capability.h
 SECCOMP_MODE_FILTER = 2
 # where untrusted bytes are parsed: gRPC, ttrpc, JSON and YAML
@@ -26,6 +28,7 @@ MORE = {
     "statd": {"claims"},
     "netnsd": {"/proc/sys/net", "net"},
     "dmgr-dummy": {"netlink", "net"},
+    "dmgr-sriov": {"netlink", "net", "sysfs"},
     "draplugind": set(),
     "nrihookd": {"net"},
 }
@@ -69,6 +72,8 @@ def descriptors(process, house):
             kinds.add("log")
         elif target == str(house.claims_dir):
             kinds.add("claims")
+        elif target == str(house.directory / "sys"):
+            kinds.add("sysfs")
         else:
             kinds.add(target)
     return kinds
@@ -76,11 +81,15 @@ def descriptors(process, house):
 
 @pytest.fixture
 def running(procs, rundir):
-    house = h.House(procs, rundir)
+    SysfsTree(rundir / "sys")
+    house = h.House(procs, rundir, h.config({"dummy": {"enabled": True, "count": 3}, "sriov": {"enabled": True}},
+                                            [{"name": "all", "filter": {}}]))
     processes = {"statd": house.start_statd(), "netnsd": house.start_netnsd(), "dmgr-dummy": house.start_dummy(),
+                 "dmgr-sriov": house.start_sriov("--sysfs-root", rundir / "sys"),
                  "draplugind": house.start_draplugind(), "nrihookd": house.start_nrihookd(
                      "--nri-socket", rundir / "nri.sock")}
     house.wait_peer("dmgr-dummy", "published")
+    house.wait_peer("dmgr-sriov", "published")
     house.wait_peer("netnsd", "connected")
     with house.kubelet() as kubelet:
         kubelet.register()
@@ -122,6 +131,26 @@ def test_holds_what_its_sign_says(running, name):
     assert found <= COMMON | MORE[name] and MORE[name] <= found, found
 
 
+def test_child_that_makes_functions(procs, rundir):
+    """It holds nothing but being root, and is there for as long as something is to be made."""
+    tree = SysfsTree(rundir / "sys")
+    house = h.House(procs, rundir, h.config({"sriov": {"enabled": True, "ifaces": [{"ifName": "pf0", "vfCount": 1}]}},
+                                            [{"name": "all", "filter": {}}]))
+    house.start_statd()
+    manager = house.start_sriov("--sysfs-root", rundir / "sys")
+    manager.wait_log("interface pf0: no PCI device has a link of this name")
+    child, = procs_module.children_of(manager.pid)
+    now = status(child)
+    assert {int(u) for u in now["Uid"].split()} == {0}
+    assert [int(now[kind], 16) for kind in ("CapPrm", "CapEff", "CapInh", "CapAmb", "CapBnd")] == [0] * 5
+    assert now["NoNewPrivs"] == "1"
+    if "asan" not in procs_module.BUILD.name:
+        assert int(now["Seccomp"]) == SECCOMP_MODE_FILTER
+    tree.pf("0000:01:00.0", "pf0", 4)
+    wait_for(lambda: tree.num_vfs("0000:01:00.0") == 1, 10, "the next try")
+    wait_for(lambda: not procs_module.children_of(manager.pid), 5, "the child's end")
+
+
 def test_one_process_alone_enters_namespaces(running):
     _, processes = running
     sys_admin = 1 << CAPABILITIES["CAP_SYS_ADMIN"]
@@ -134,7 +163,7 @@ def test_who_parses_untrusted_bytes_holds_nothing(running, name):
     assert int(status(processes[name].pid)["CapEff"], 16) == 0
 
 
-@pytest.mark.parametrize("name", ("netnsd", "dmgr-dummy"))
+@pytest.mark.parametrize("name", ("netnsd", "dmgr-dummy", "dmgr-sriov"))
 def test_refuses_to_start_without_what_it_needs(procs, rundir, name):
     """As an ordinary user: a daemon that needs a capability says which one and how to give it."""
     named = re.findall(r"CAP_[A-Z_]+", sign(name)["capabilities"])

@@ -169,6 +169,7 @@ def test_functions_are_made_and_published(procs, rundir, functions):
             "pfName": link_of(pf), "vfID": index, "kernelIfName": link_of(addr), "vendor": "0x8086",
             "deviceID": "0x10ca", "driver": "igbvf", "rdma": False, "deviceManager": "sr-iov", "pool": "sriov-pool"}
     assert node.daemons["dmgr-sriov"].log.count("virtual functions were made") == 2
+    assert len(devices) == 14 and "0000-01-10-0" in devices
 
 
 def dress(addr, number):
@@ -218,6 +219,9 @@ def test_claim_of_the_seed(node, kubelet, dressed):
     # what root in the pod may do
     claimed.pod.ip("link", "set", "sriov0", "down")
     claimed.pod.ip("link", "set", "sriov0", "name", "spoilt", "mtu", "1500", "txqueuelen", "3", "alias", "mine")
+    claimed.pod.ip("link", "set", "spoilt", "address", "02:00:00:00:00:07", "group", "9")
+    claimed.pod.ip("link", "set", "spoilt", "gso_max_size", "16000", "gso_max_segs", "8", "addrgenmode", "none")
+    claimed.pod.ip("link", "set", "spoilt", "multicast", "on", "allmulticast", "off", "promisc", "on", "arp", "off")
     claimed.pod.ip("link", "set", "spoilt", "up")
     claimed.end()
     assert vlan_of(pf, 2) == 0
@@ -346,7 +350,6 @@ def test_physical_function_that_is_renamed(procs, rundir, functions):
             ip("link", "set", "uplink1", "down")
             ip("link", "set", "uplink1", "name", old)
             ip("link", "set", old, "up")
-        held.netns.__exit__()
         assert_as_before(before)
 
 
@@ -368,10 +371,135 @@ def test_functions_that_are_made_anew(procs, rundir, functions):
         cycle.detach(kept)
         for held in (kept, gone):
             cycle.unprepare(held)
-            held.netns.__exit__()
         assert vlan_of(pf, 0) == 0
     sriovlib.set_count(pf, VFS)
     wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+
+
+def test_functions_that_vanish_from_the_pods(procs, rundir, functions):
+    """Their claims end all the same, and the new ones can be claimed."""
+    pfs = sriovlib.pfs()
+    with contextlib.closing(Cycle(procs, rundir)) as cycle:
+        wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+        addrs = [functions()[pf, 0] for pf in pfs]
+        pods = [cycle.hold(addr, 1001, "sriov0") for addr in addrs]
+        for held in pods:
+            cycle.prepare(held)
+            cycle.attach(held)
+        for pf in pfs:
+            sriovlib.set_count(pf, 0)
+        assert all("sriov0" not in held.netns.ip("-br", "link") for held in pods)
+        for pf in pfs:
+            sriovlib.set_count(pf, VFS)
+            wait_for(lambda pf=pf: all(link_of(a) for a in sriovlib.vfs_of(pf)), 20, "links of the new ones")
+        for held in pods:
+            cycle.detach(held)
+            cycle.unprepare(held)
+        assert cycle.node.rows() == [] and [vlan_of(pf, 0) for pf in pfs] == [0, 0]
+        before = sriovlib.snapshot()
+        assert not any(link.get("ifalias") for link in before[0].values())
+        for addr in addrs:
+            held = cycle.hold(addr, 1002, "sriov0")
+            for step in STEPS:
+                getattr(cycle, step)(held)
+        assert_as_before(before)
+
+
+# --- names of the longest kind, and names that are taken ------------------------------------------
+
+LONG = "an-alternative-name-is-longer-than-that"
+
+
+def rename(old, new):
+    ip("link", "set", old, "down")
+    ip("link", "set", old, "name", new)
+
+
+def refusal(cycle, method, params, fds=()):
+    with pytest.raises(mprpc.Error) as error:
+        cycle.front.call(method, params, list(fds), 30)
+    return str(error.value)
+
+
+@pytest.fixture
+def longest(procs, rundir, functions):
+    """A cycle, and a function with a name of the longest kind and alternative ones."""
+    with contextlib.closing(Cycle(procs, rundir)) as cycle:
+        addr = functions()[sriovlib.pfs()[0], 5]
+        own = wait_for(lambda: link_of(addr), 20, f"a link of {addr}")
+        rename(own, "fifteen-bytes-0")
+        for altname in ("fifteen-bytes-1", LONG):
+            ip("link", "property", "add", "dev", "fifteen-bytes-0", "altname", altname)
+        yield cycle, addr
+    # a test that failed has had it in a namespace that is gone by now
+    name = wait_for(lambda: link_of(addr), 20, f"a link of {addr}")
+    link, = json.loads(ip("-j", "link", "show", name))
+    for altname in link.get("altnames", ()):
+        ip("link", "property", "del", "dev", name, "altname", altname)
+    rename(name, own)
+
+
+def test_names_of_either_side(longest):
+    """In the pod it is called by what was its alternative name; what the pod called it stays there."""
+    cycle, addr = longest
+    before = sriovlib.snapshot()
+    held = cycle.hold(addr, 1001, "fifteen-bytes-1")
+    cycle.prepare(held)
+    cycle.attach(held)
+    link, = json.loads(held.netns.ip("-d", "-j", "link", "show", "fifteen-bytes-1"))
+    assert link["ifname"] == "fifteen-bytes-1" and link["parentdev"] == addr
+    assert link["altnames"] == [LONG]
+    held.netns.ip("link", "property", "add", "dev", "fifteen-bytes-1", "altname", "an-alternative-name-of-the-pod")
+    held.netns.ip("link", "property", "add", "dev", "fifteen-bytes-1", "altname", "fifteen-bytes-0")
+    cycle.detach(held)
+    cycle.unprepare(held)
+    assert_as_before(before)
+
+
+@pytest.mark.parametrize("taken", ["fifteen-bytes-0", LONG])
+def test_name_that_the_host_has_given_away(longest, taken):
+    """The function stays the claim's until it can have its own names again."""
+    cycle, addr = longest
+    before = sriovlib.snapshot()
+    held = cycle.hold(addr, 1001, "net1")
+    cycle.prepare(held)
+    cycle.attach(held)
+    ip("link", "add", "taker", "type", "dummy")
+    ip("link", "property", "add", "dev", "taker", "altname", taken)
+    try:
+        for method, params in (("pod.detach", held.pod), ("claim.unprepare", held.claim.ref)):
+            said = refusal(cycle, method, params)
+            assert taken in said and "File exists" in said, said
+        row, = cycle.node.rows()
+        assert row["ClaimUID"] == held.claim.uid
+    finally:
+        ip("link", "del", "taker")
+    cycle.detach(held)
+    cycle.unprepare(held)
+    assert vlan_of(sriovlib.pfs()[0], 5) == 0
+    assert_as_before(before)
+
+
+@pytest.mark.parametrize("taken", ["net1", LONG])
+def test_name_that_the_pod_has_already(longest, taken):
+    cycle, addr = longest
+    before = sriovlib.snapshot()
+    held = cycle.hold(addr, 1001, "net1")
+    cycle.prepare(held)
+    prepared = sriovlib.snapshot()
+    held.netns.ip("link", "property", "add", "dev", "lo", "altname", taken)
+    with open(held.netns.path, "rb") as netns:
+        said = refusal(cycle, "pod.attach", held.pod, [netns.fileno()])
+    assert taken in said
+    mark = sriovlib.snapshot()[0][link_of(addr)]["ifalias"]
+    assert mark.split()[0] == f"netclaim:{held.claim.uid}:{device_name(addr)}"
+    prepared[0][link_of(addr)]["ifalias"] = mark  # once a move was tried it has no note any more
+    assert_as_before(prepared)
+    held.netns.ip("link", "property", "del", "dev", "lo", "altname", taken)
+    cycle.attach(held)
+    cycle.detach(held)
+    cycle.unprepare(held)
+    assert_as_before(before)
 
 
 # --- attach and detach, again and again, while daemons are killed ----------------------------------
@@ -379,9 +507,14 @@ def test_functions_that_are_made_anew(procs, rundir, functions):
 
 class Held:
     def __init__(self, addr, claim, netns, sandbox):
-        self.addr, self.claim, self.netns, self.sandbox = addr, claim, netns, sandbox
-        self.pod_uid = claim.object["status"]["reservedFor"][0]["uid"]
+        self.addr, self.claim, self.netns = addr, claim, netns
+        self.pod = {"podUID": claim.object["status"]["reservedFor"][0]["uid"], "sandboxID": sandbox}
         self.step = 0
+
+    def delete_namespace(self):
+        if self.netns:
+            self.netns.__exit__()
+        self.netns = None
 
 
 class Cycle:
@@ -394,7 +527,7 @@ class Cycle:
         self.node = Node(procs, rundir)
         self.node.start_all()
         self.front = None
-        self.number = 0
+        self.held = []
         self.attached = []
         self.connect()
 
@@ -412,6 +545,8 @@ class Cycle:
 
     def close(self):
         self.front.close()
+        for held in self.held:
+            held.delete_namespace()
 
     def restart(self, name):
         with contextlib.suppress(ProcessLookupError):
@@ -423,14 +558,20 @@ class Cycle:
             self.synchronize()
 
     def hold(self, addr, vlan, if_name):
-        self.number += 1
+        number = len(self.held) + 1
         config = {"podIfName": if_name} | ({} if vlan is None else {"vlan": vlan})
-        claim = h.Claim(self.node, f"c{self.number}", [result(device_name(addr))], config=[opaque(config)],
-                        pod_uid=f"pod-{self.number}")
-        return Held(addr, claim, Netns(), f"s{self.number}")
+        claim = h.Claim(self.node, f"c{number}", [result(device_name(addr))], config=[opaque(config)],
+                        pod_uid=f"pod-{number}")
+        self.held.append(Held(addr, claim, Netns(), f"s{number}"))
+        return self.held[-1]
 
-    def ask(self, method, params, fds=(), killing=None, delay=0.0):
-        """Until it succeeds; a daemon is killed in the first try, after so many seconds."""
+    def ask(self, method, params, fds=(), killing=None, delay=0.0, when_done=lambda: None):
+        """Until it succeeds; a daemon is killed in the first try, after so many seconds. when_done is called
+        before that daemon is started again: a statd that is new is told by it."""
+        def once():
+            answer = self.front.call(method, params, list(fds), 30)
+            when_done()
+            return answer
         killer = None
         if killing:
             def kill():
@@ -439,7 +580,7 @@ class Cycle:
             killer = threading.Thread(target=kill)
             killer.start()
         try:
-            return self.front.call(method, params, list(fds), 30)
+            return once()
         except (mprpc.Error, OSError):
             assert killer, f"{method} fails while all daemons are well"
         finally:
@@ -450,7 +591,7 @@ class Cycle:
 
         def again():
             try:
-                done.append(self.front.call(method, params, list(fds), 30))
+                done.append(once())
                 return True
             except mprpc.Error as e:
                 print(f"{method}: {e}")
@@ -462,24 +603,23 @@ class Cycle:
         self.ask("claim.prepare", held.claim.ref, **how)
 
     def attach(self, held, **how):
+        def remember():
+            if held not in self.attached:
+                self.attached.append(held)
         fd = held.netns.open()
         try:
-            attached = self.ask("pod.attach", {"podUID": held.pod_uid, "sandboxID": held.sandbox}, [fd], **how)
+            attached = self.ask("pod.attach", held.pod, [fd], when_done=remember, **how)
         finally:
             os.close(fd)
         assert attached["devices"] == 1
-        if held not in self.attached:
-            self.attached.append(held)
 
     def detach(self, held, **how):
-        self.attached.remove(held)
-        self.ask("pod.detach", {"podUID": held.pod_uid, "sandboxID": held.sandbox}, **how)
+        self.ask("pod.detach", held.pod, when_done=lambda: self.attached.remove(held), **how)
 
     def delete_namespace(self, held):
         if held in self.attached:
             self.attached.remove(held)
-        held.netns.__exit__()
-        held.netns = None
+        held.delete_namespace()
 
     def unprepare(self, held, **how):
         self.ask("claim.unprepare", held.claim.ref, **how)
@@ -500,8 +640,7 @@ def advance(cycle, held, rng):
     held.step += 1
     if held.step < len(STEPS):
         return False
-    if held.netns:
-        held.netns.__exit__()
+    held.delete_namespace()
     return True
 
 
