@@ -422,12 +422,16 @@ static int restore_numbers(struct nl *host, struct link_info *link,
 	return rc;
 }
 
+/* Whoever administers the physical function may have fixed it meanwhile, and a function that was
+ * made anew has another: that is a difference to tell, and no reason to keep the link. */
 static int restore_mac(struct nl *host, struct link_info *link,
 	const struct link_origin *origin, struct err *err)
 {
 	if (!origin->mac || strcmp(origin->mac, link->mac) == 0)
 		return 0;
-	return nl_link_set_mac(host, link->ifindex, origin->mac, err);
+	if (nl_link_set_mac(host, link->ifindex, origin->mac, err) == 0)
+		return 0;
+	return err->sys == EADDRNOTAVAIL || err->sys == EOPNOTSUPP ? 0 : -1;
 }
 
 static int restore_flags(struct nl *host, struct link_info *link,

@@ -233,14 +233,14 @@ static int set_mark(struct sriov *s, const struct target *t, struct err *err)
 	return nl_link_set_alias(&s->host, t->link.ifindex, alias, err);
 }
 
-/* The failure that is being undone is what the caller reports. */
+/* The failure that is being undone is what the caller reports. The mark of an earlier try stays,
+ * with what it notes: the port may be in the claim's VLAN since. */
 static void undo_mark(struct sriov *s, const struct target *t)
 {
-	const struct link_origin *link = t->state.link;
 	struct err err = ERR_INIT;
 
-	if (link && nl_link_set_alias(&s->host, t->link.ifindex, link->alias ? link->alias : "",
-			    &err) < 0)
+	if (has_link(t) &&
+		nl_link_set_alias(&s->host, t->link.ifindex, t->link.alias, &err) < 0)
 		LOG(ERROR, FIELDS(F("device", t->state.addr), F("err", err.message)),
 			"the mark of a failed setup stays");
 }

@@ -221,7 +221,7 @@ static void leave_alone(struct provisioner *p, const struct pci_pf *pf,
 	text = xasprintf(
 		"has %u virtual functions, which are left as they are, not %u as "
 		"configured; to have them made anew, remove them while no pod uses one: "
-		"echo 0 > /sys/bus/pci/devices/%s/sriov_numvfs",
+		"echo 0 > /sys/bus/pci/devices/%s/sriov_numvfs, then restart dmgr-sriov",
 		pf->num_vfs, iface->count, pf->addr);
 	note(p, notes, LOG_WARN, iface, text);
 }

@@ -546,6 +546,14 @@ def test_vlan_that_the_adapter_cannot_set(statd, host, manager, vf0, link):
     assert host.state() == before
 
 
+def test_mark_of_an_earlier_try_stays(statd, host, vf0):
+    """It notes what the port had, which is to be found by whoever undoes it."""
+    noted = f"{mark()} 5.3.33024 before"
+    host.run("ip", "link", "set", "vf0", "alias", noted)
+    statd.refused("not_found", "device.setup", alloc(vf0, config={"vlan": 100}))
+    assert host.alias() == noted
+
+
 @pytest.mark.parametrize("vlan", [4095, -1, 65536, "100"])
 def test_vlan_that_is_none(statd, host, vf0, vlan):
     assert "vlan" in statd.refused("invalid", "device.setup", alloc(vf0, config={"vlan": vlan}))

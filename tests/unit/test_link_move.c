@@ -27,6 +27,7 @@ static struct {
 	int n;         /* requests so far */
 	int fail_from; /* numbers of those that fail; from 1 */
 	int fail_to;
+	int mac_sys;                           /* what setting an address fails with */
 	char travel_name[IFNAMSIZ];            /* of the last move */
 	void (*before)(void);                  /* runs before each request */
 	void (*before_move)(const char *name); /* and this before a move */
@@ -61,8 +62,16 @@ WRAP(nl_link_set_name, (struct nl * nl, int i, const char *name, struct err *err
 WRAP(nl_link_set_number,
 	(struct nl * nl, int i, enum link_number which, uint32_t v, struct err *err),
 	(nl, i, which, v, err))
-WRAP(nl_link_set_mac, (struct nl * nl, int i, const char *mac, struct err *err),
-	(nl, i, mac, err))
+
+int __real_nl_link_set_mac(struct nl *nl, int i, const char *mac, struct err *err);
+int __wrap_nl_link_set_mac(struct nl *nl, int i, const char *mac, struct err *err);
+int __wrap_nl_link_set_mac(struct nl *nl, int i, const char *mac, struct err *err)
+{
+	if (requests.mac_sys)
+		return err_errno(err, requests.mac_sys, "address");
+	return refused(err) < 0 ? -1 : __real_nl_link_set_mac(nl, i, mac, err);
+}
+
 WRAP(nl_link_set_up, (struct nl * nl, int i, bool up, struct err *err), (nl, i, up, err))
 WRAP(nl_link_add_altname, (struct nl * nl, int i, const char *name, struct err *err),
 	(nl, i, name, err))
@@ -523,6 +532,27 @@ START_TEST(one_failure_does_not_keep_the_rest_from_being_restored)
 }
 END_TEST
 
+/* The adapter's administrator has fixed it meanwhile. */
+START_TEST(address_that_cannot_be_set_is_told_and_the_rest_restored)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	give_ok(NET1, NET1, false);
+	spoil();
+	requests.mac_sys = EADDRNOTAVAIL;
+	ck_assert_int_eq(take(), 0);
+	link = get(&t.host, LINK);
+	ck_assert_str_eq(link.mac, "02:00:00:00:00:66");
+	ck_assert_int_eq(link.numbers[LINK_MTU], 1400);
+	ck_assert(link.up);
+	requests.mac_sys = EBUSY; /* it may go the next time */
+	FAIL(take());
+	requests.mac_sys = 0;
+	ck_assert_int_eq(take(), 0);
+	assert_on_host();
+}
+END_TEST
+
 START_TEST(taking_twice_leaves_the_host_alone)
 {
 	cleanup_link_info struct link_info link = {0};
@@ -757,6 +787,7 @@ static Suite *suite(void)
 	tcase_add_test(c, take_restores_everything);
 	tcase_add_test(c, taking_after_a_crash_anywhere_restores);
 	tcase_add_test(c, one_failure_does_not_keep_the_rest_from_being_restored);
+	tcase_add_test(c, address_that_cannot_be_set_is_told_and_the_rest_restored);
 	tcase_add_test(c, taking_twice_leaves_the_host_alone);
 	tcase_add_test(c, taking_what_is_gone_says_so);
 	tcase_add_test(c, link_that_the_kernel_returned_gets_its_name_back);
