@@ -398,10 +398,13 @@ static void copy_text(char *to, size_t size, const char *from)
 static int restore_name(struct nl *host, struct link_info *link,
 	const struct link_origin *origin, struct err *err)
 {
-	if (rename_down(host, link, origin->name, err) < 0)
-		return -1;
-	copy_text(link->name, sizeof(link->name), origin->name);
-	return 0;
+	if (rename_down(host, link, origin->name, err) == 0) {
+		copy_text(link->name, sizeof(link->name), origin->name);
+		return 0;
+	}
+	/* of a function that was made anew: the kernel has given it a name, and the old one to
+	 * another, which is a difference to tell */
+	return err->sys == EEXIST && !link_is_marked(link) ? 0 : -1;
 }
 
 /* As restore() past one that fails. */

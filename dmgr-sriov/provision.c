@@ -5,7 +5,8 @@
  * The child is forked before its parent gives anything up, and then gives up everything but
  * being root, whose file it is. It takes one request at a time: an address and a number. Its
  * parent never waits for it longer than it is told: a driver may hang in the write, and then
- * the answer is read by a later call, or never.
+ * the answer is read by a later call, or never. A failure that comes that late is told by the
+ * call that reads it, which does not try again at once: others have waited behind it.
  *
  * All that decides what is written is read by the parent. When nothing is left to be written,
  * the socket is closed and the child ends.
@@ -34,6 +35,9 @@ struct request {
 struct provisioner {
 	int fd;                 /* -1: the child has ended, or has been told to */
 	struct request pending; /* addr is "" when nothing is */
+	struct request late;    /* failed, the last that no call waited for; addr may be "" */
+	int late_sys;           /* why */
+	bool is_news;           /* this call has read it */
 	struct strlist told;    /* each is logged once */
 };
 
@@ -160,18 +164,48 @@ static int still_at_it(const struct provisioner *p, struct err *err)
 		p->pending.addr, p->pending.count);
 }
 
+static int refused(const struct request *r, int sys, struct err *err)
+{
+	return err_errno(
+		err, sys, "bus/pci/devices/%s/sriov_numvfs: writing %u", r->addr, r->count);
+}
+
+/* Why it failed before tells more than that it is being tried again. */
+static int not_yet(const struct provisioner *p, const struct pci_pf *pf, struct err *err)
+{
+	if (strcmp(p->pending.addr, pf->addr) == 0 && strcmp(p->late.addr, pf->addr) == 0)
+		return refused(&p->late, p->late_sys, err);
+	return still_at_it(p, err);
+}
+
+/* The answer to what an earlier call did not wait for. */
+static void read_late(struct provisioner *p, unsigned wait_ms)
+{
+	const struct request asked = p->pending;
+	int sys;
+
+	if (p->fd < 0 || !*asked.addr || read_answer(p, wait_ms, &sys) != 0)
+		return;
+	p->late = sys ? asked : (struct request){0};
+	p->late_sys = sys;
+	p->is_news = sys != 0;
+}
+
 static int ask(struct provisioner *p, const struct pci_pf *pf, unsigned count, unsigned wait_ms,
 	struct err *err)
 {
+	struct request r = {.count = count};
 	int sys, rc;
 
 	if (p->fd < 0)
 		return no_child(err);
+	if (p->is_news && strcmp(p->late.addr, pf->addr) == 0)
+		return refused(&p->late, p->late_sys, err);
 	if (*p->pending.addr) /* of another interface, or of this one */
-		return still_at_it(p, err);
-	p->pending.count = count;
-	(void)snprintf(p->pending.addr, sizeof(p->pending.addr), "%s", pf->addr);
-	if (send(p->fd, &p->pending, sizeof(p->pending), MSG_NOSIGNAL) < 0) {
+		return not_yet(p, pf, err);
+	(void)snprintf(r.addr, sizeof(r.addr), "%s", pf->addr);
+	p->pending = r;
+	if (send(p->fd, &r, sizeof(r), MSG_NOSIGNAL) < 0) {
 		close_fd(&p->fd);
 		p->pending = (struct request){0};
 		return no_child(err);
@@ -180,11 +214,8 @@ static int ask(struct provisioner *p, const struct pci_pf *pf, unsigned count, u
 	if (rc < 0)
 		return no_child(err);
 	if (rc > 0)
-		return still_at_it(p, err);
-	if (sys)
-		return err_errno(err, sys, "bus/pci/devices/%s/sriov_numvfs: writing %u",
-			pf->addr, count);
-	return 0;
+		return not_yet(p, pf, err);
+	return sys ? refused(&r, sys, err) : 0;
 }
 
 /* --- what is configured ------------------------------------------------------------------- */
@@ -277,11 +308,9 @@ int provision(struct provisioner *p, int sys_fd, const struct provision_iface *i
 	unsigned wait_ms, struct strlist *notes)
 {
 	bool all = true;
-	int sys;
 
-	/* what an earlier call did not wait for: its outcome is what sysfs shows now */
-	if (p->fd >= 0 && *p->pending.addr)
-		(void)read_answer(p, wait_ms, &sys);
+	p->is_news = false;
+	read_late(p, wait_ms);
 	for (size_t i = 0; i < n; i++)
 		all &= work_off(p, sys_fd, &ifaces[i], wait_ms, notes);
 	if (all && !*p->pending.addr)

@@ -334,9 +334,9 @@ def test_physical_function_that_is_renamed(procs, rundir, functions):
         held = cycle.hold(functions()[pf, 0], 1001, "sriov0")
         cycle.prepare(held)
         cycle.attach(held)
-        ip("link", "set", old, "down")
+        # it stays up: igbvf can hang for ever, with the lock of all links, when a function whose adapter was reset
+        # under it is taken down
         ip("link", "set", old, "name", "uplink1")
-        ip("link", "set", "uplink1", "up")
         try:
             wait_for(lambda: cycle.node.slice_devices()[device_name(held.addr)]["pfName"] == "uplink1", 20,
                      "the new name in the slices")
@@ -347,9 +347,7 @@ def test_physical_function_that_is_renamed(procs, rundir, functions):
             cycle.unprepare(held)
             assert vlan_of(pf, 0) == 0
         finally:
-            ip("link", "set", "uplink1", "down")
             ip("link", "set", "uplink1", "name", old)
-            ip("link", "set", old, "up")
         assert_as_before(before)
 
 
@@ -500,6 +498,34 @@ def test_name_that_the_pod_has_already(longest, taken):
     cycle.detach(held)
     cycle.unprepare(held)
     assert_as_before(before)
+
+
+def test_functions_of_all_adapters_made_anew_in_another_order(procs, rundir, functions):
+    """While two of them are in pods: their names have gone to others, and that keeps nobody's claim."""
+    pfs = sriovlib.pfs()
+    with contextlib.closing(Cycle(procs, rundir)) as cycle:
+        both = [cycle.hold(functions()[pf, 0], 1001, "sriov0") for pf in pfs]
+        for held in both:
+            cycle.prepare(held)
+            cycle.attach(held)
+        for pf in pfs:
+            sriovlib.set_count(pf, 0)
+        for pf in reversed(pfs):
+            sriovlib.set_count(pf, VFS)
+        wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+        for held in both:
+            cycle.detach(held)
+            cycle.unprepare(held)
+            cycle.delete_namespace(held)
+        assert cycle.node.rows() == []
+        for index, addr in functions().items():
+            link, = json.loads(ip("-d", "-j", "link", "show", link_of(addr)))
+            assert "ifalias" not in link and vlan_of(*index) == 0
+    for pf in pfs:  # the order of before, for the tests that follow
+        sriovlib.set_count(pf, 0)
+    for pf in pfs:
+        sriovlib.set_count(pf, VFS)
+    wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
 
 
 # --- attach and detach, again and again, while daemons are killed ----------------------------------

@@ -2,7 +2,7 @@
 /*
  * Provisioning, on a sysfs made of files, by the real child. A driver that hangs is a lease on
  * the file: whoever opens it for writing waits until that is given up. The child's write can
- * fail as that of a physical function does which somebody else was faster with.
+ * fail as that of a physical function does which somebody else was faster with, or is broken.
  */
 #include "dmgr-sriov/provision.h"
 
@@ -14,8 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -95,14 +97,18 @@ static struct provisioner *provisioner;
 static int child = -1; /* a pidfd */
 static pid_t child_pid;
 static bool is_beaten; /* each write finds that it has been done already */
+static bool is_broken; /* each write fails, and nothing is written */
 
 ssize_t __real_write(int fd, const void *data, size_t len);
 ssize_t __wrap_write(int fd, const void *data, size_t len);
 
 ssize_t __wrap_write(int fd, const void *data, size_t len)
 {
-	const ssize_t n = __real_write(fd, data, len);
+	ssize_t n = -1;
 
+	errno = EIO;
+	if (!is_broken)
+		n = __real_write(fd, data, len);
 	if (!is_beaten)
 		return n;
 	errno = EBUSY;
@@ -138,7 +144,10 @@ static void wait_for_child(void)
 static void assert_child_is_gone(void)
 {
 	wait_for_child();
-	/* a zombie would still be there */
+	/* the descriptor tells of the end before the kernel has tidied up: this waits for that,
+	 * and would return a zombie */
+	ck_assert_int_eq(waitpid(child_pid, NULL, 0), -1);
+	ck_assert_int_eq(errno, ECHILD);
 	ck_assert_int_eq(kill(child_pid, 0), -1);
 	ck_assert_int_eq(errno, ESRCH);
 }
@@ -190,6 +199,7 @@ static void setup(void)
 	add_pf(PF1, "pf1", "2\n", "0\n");
 	add_device(PLAIN, "eth0");
 	is_beaten = false;
+	is_broken = false;
 }
 
 static void teardown(void)
@@ -402,16 +412,19 @@ static void end_hang(int *fd)
 	close_fd(fd);
 }
 
+static const char hanging[] =
+	"interface pf0: the driver of " PF0 " is not done yet with making 2 virtual functions";
+static const char broken[] =
+	"interface pf0: bus/pci/devices/" PF0 "/sriov_numvfs: writing 2: Input/output error";
+
 START_TEST(driver_hangs)
 {
-	static const char note[] = "interface pf0: the driver of " PF0
-				   " is not done yet with making 2 virtual functions";
 	int hang = begin_hang(PF0);
 
 	start();
 	for (int i = 0; i < 3; i++) {
 		ck_assert_int_eq(ask_one("pf0", 2, NO_WAIT_MS), 1);
-		assert_one_note(note);
+		assert_one_note(hanging);
 		assert_num_vfs(PF0, "0");
 	}
 	assert_child_lives();
@@ -432,8 +445,7 @@ START_TEST(driver_of_one_interface_hangs)
 	start();
 	ck_assert_int_eq(ask(ifaces, ARRAY_SIZE(ifaces), NO_WAIT_MS), 1);
 	ck_assert_uint_eq(notes.n, 3);
-	assert_note(0, "interface pf0: the driver of " PF0
-		       " is not done yet with making 2 virtual functions");
+	assert_note(0, hanging);
 	assert_note(1, "interface pf1: the driver of " PF0
 		       " is not done yet with making 2 virtual functions");
 	assert_note(2, refused[1].note);
@@ -458,6 +470,34 @@ START_TEST(child_is_kept_while_a_driver_hangs)
 	ck_assert_uint_eq(notes.n, 0);
 	assert_num_vfs(PF1, "1");
 	assert_child_is_gone();
+}
+END_TEST
+
+/* When nobody waits for it any more. While it is being tried again, the reason stays. */
+START_TEST(late_failure_is_told)
+{
+	const struct provision_iface ifaces[] = {{"pf0", 2}, {"pf1", 1}};
+	int hang = begin_hang(PF0);
+
+	is_broken = true;
+	start();
+	is_broken = false;
+	ck_assert_int_eq(ask(ifaces, ARRAY_SIZE(ifaces), NO_WAIT_MS), 1);
+	assert_note(0, hanging);
+	end_hang(&hang);
+	ck_assert_int_eq(ask(ifaces, ARRAY_SIZE(ifaces), WAIT_MS), 1);
+	assert_note(0, broken);
+	/* it was this one's turn */
+	assert_note(1, "interface pf1: bus/pci/devices/" PF1
+		       "/sriov_numvfs: writing 1: Input/output error");
+	hang = begin_hang(PF0);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(ask_one("pf0", 2, NO_WAIT_MS), 1);
+		assert_one_note(broken);
+	}
+	end_hang(&hang);
+	assert_num_vfs(PF0, "0");
+	assert_num_vfs(PF1, "0");
 }
 END_TEST
 
@@ -498,12 +538,45 @@ START_TEST(child_was_killed_at_work)
 }
 END_TEST
 
-START_TEST(child_ends_with_its_parent)
+START_TEST(child_ends_when_it_is_told)
 {
 	start();
 	provisioner_end(provisioner);
 	provisioner = NULL;
 	assert_child_is_gone();
+}
+END_TEST
+
+/* One that hangs as well. */
+START_TEST(child_ends_with_its_parent)
+{
+	int hang = begin_hang(PF0), ends[2];
+	pid_t parent;
+
+	/* for the orphan, so that it leaves nothing behind */
+	ck_assert_int_eq(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), 0);
+	ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+	parent = fork();
+	ck_assert_int_ge(parent, 0);
+	if (parent == 0) {
+		start();
+		(void)ask_one("pf0", 2, NO_WAIT_MS);
+		if (write(ends[1], &child_pid, sizeof(child_pid)) != sizeof(child_pid))
+			_exit(EXIT_FAILURE);
+		for (;;)
+			(void)pause();
+	}
+	(void)close(ends[1]);
+	ck_assert_int_eq(read(ends[0], &child_pid, sizeof(child_pid)), sizeof(child_pid));
+	(void)close(ends[0]);
+	child = (int)syscall(SYS_pidfd_open, child_pid, 0);
+	ck_assert_int_ge(child, 0);
+	assert_child_lives();
+	ck_assert_int_eq(kill(parent, SIGKILL), 0);
+	wait_for_child();
+	ck_assert_int_eq(waitpid(parent, NULL, 0), parent);
+	ck_assert_int_eq(waitpid(child_pid, NULL, 0), child_pid);
+	end_hang(&hang);
 }
 END_TEST
 
@@ -565,8 +638,10 @@ int main(void)
 	tcase_add_test(tcase, driver_hangs);
 	tcase_add_test(tcase, driver_of_one_interface_hangs);
 	tcase_add_test(tcase, child_is_kept_while_a_driver_hangs);
+	tcase_add_test(tcase, late_failure_is_told);
 	tcase_add_test(tcase, child_was_killed);
 	tcase_add_test(tcase, child_was_killed_at_work);
+	tcase_add_test(tcase, child_ends_when_it_is_told);
 	tcase_add_test(tcase, child_ends_with_its_parent);
 	tcase_add_test(tcase, each_problem_is_logged_once);
 	suite_add_tcase(suite, tcase);
