@@ -161,6 +161,8 @@ static int discover(struct manager *m, struct device_list *ret, struct err *err)
 {
 	const int rc = m->ops->discover(m->ctx, ret, err);
 
+	/* it may have taken longer than the deadline of the call that follows */
+	uv_update_time(&m->loop);
 	if (rc < 0)
 		return err_wrap(err, "discovering devices");
 	if (rc > 0)

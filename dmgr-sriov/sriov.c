@@ -21,6 +21,7 @@
 /* How long the first inventory waits for a driver that makes virtual functions: most are done
  * in a few seconds, and statd waits for us before the node is registered. */
 #define PROVISION_WAIT_MS 15000
+#define AGAIN_WAIT_MS     500   /* each later one, so that statd's calls are served meanwhile */
 #define MAX_IFACES        1024  /* as statd takes them: statd/config.c */
 #define MAX_VFS           65535 /* TotalVFs of the SR-IOV capability has 16 bits */
 
@@ -225,8 +226,9 @@ int sriov_discover(void *ctx, struct device_list *ret, struct err *err)
 	struct sriov *s = ctx;
 	int left;
 
-	left = provision(s->provisioner, s->sys_fd, s->ifaces, s->n_ifaces, PROVISION_WAIT_MS,
-		&ret->notes);
+	left = provision(s->provisioner, s->sys_fd, s->ifaces, s->n_ifaces,
+		s->has_waited ? AGAIN_WAIT_MS : PROVISION_WAIT_MS, &ret->notes);
+	s->has_waited = true;
 	if (pci_scan(s->sys_fd, &scan, err) < 0)
 		return err_wrap(err, "%s", s->sysfs_root);
 	add_devices(s, &scan, ret);

@@ -18,6 +18,7 @@ struct sriov {
 	struct provisioner *provisioner;
 	struct provision_iface *ifaces; /* as configured */
 	size_t n_ifaces;
+	bool has_waited;     /* for drivers: the first inventory does, for long */
 	struct strlist told; /* problems of the last inventory: each is logged once */
 };
 

@@ -3,17 +3,21 @@
 python3-msgpack. Its sysfs is made of files, and links of another kind stand in for those of virtual
 functions; they have no VLAN. With real ones it is test_sriov_vm.py."""
 import contextlib
+import fcntl
 import json
+import os
 import pathlib
+import signal
 import socket
 import subprocess
+import time
 import zlib
 
 import pytest
 
 import managed
 from nsfd import Netns
-from procs import children_of, wait_for
+from procs import STRETCH, children_of, wait_for
 from sysfs_tree import SysfsTree
 
 pytestmark = pytest.mark.needs_root
@@ -593,3 +597,26 @@ def test_states_that_say_something_else(statd, host, vf0):
         for method in ("device.setup", "device.recover", "device.free"):
             assert why in statd.refused("invalid", method, alloc(wrong))
     assert host.alias() == ""
+
+
+def test_driver_that_hangs_keeps_nobody_waiting(statd, start, tree):
+    """A lease on the file holds its writer, as a driver does; other functions are handed out meanwhile."""
+    tree.pf("0000:02:00.0", "pf1", total=4)
+    statd.config["ifaces"] = [{"ifName": "pf1", "vfCount": 4}]
+    numvfs = os.open(tree.dir("0000:02:00.0") / "sriov_numvfs", os.O_RDONLY)
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
+    fcntl.fcntl(numvfs, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    process = start()
+    statd.next_hello()
+    statd.restore()
+    devices = {d["name"]: d for d in statd.inventories.get(timeout=30 * STRETCH)["devices"]}
+    took, end = [], time.monotonic() + 8  # beyond the next try
+    while time.monotonic() < end:
+        begin = time.monotonic()
+        statd.setup(devices[DEV0])
+        took.append(time.monotonic() - begin)
+    fcntl.fcntl(numvfs, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    os.close(numvfs)
+    assert max(took) < 3 * STRETCH
+    wait_for(lambda: tree.num_vfs("0000:02:00.0") == 4, 10, "the driver")
+    wait_for(lambda: not children_of(process.pid), 10, "the end of the child")
