@@ -8,7 +8,7 @@
  * there, so a name that is taken fails on the side where that can be told and undone.
  *
  *	give:  host 'ens1f0v0' up  ->  pod 'nc0123…' down  ->  'net1' down  ->  'net1' up
- *	take:  pod 'net1' down  ->  'nc0123…' down  ->  host 'nc0123…'  ->  'ens1f0v0' down
+ *	take:  pod 'net1' down  ->  'nc0123…' down  ->  host 'nc0123…'  ->  'ens1f0v0' as before
  *
  * Each arrow is one request to the kernel. A crash between two leaves a state that the next
  * call recognises: it looks for the mark in both namespaces and goes on from there.
@@ -16,9 +16,9 @@
  * Whoever is root in the pod can rename the link, change its MTU, its alternative names and its
  * mark, and can mark another link. Therefore what comes back is checked to be the same kind of
  * device, with the same parent on its bus, before it is let out; alternative names that it did
- * not leave with are removed inside, where they harm nobody; and MTU, address and names are
- * restored from the record. A link whose mark was removed stays and returns when the kernel
- * tears down the namespace, if it is a device of a bus.
+ * not leave with are removed inside, where they harm nobody; all else is restored from the
+ * record, then compared with it. A device of a bus is found without its mark, too, by what the
+ * kernel says of its parent; another link without one stays where it is.
  */
 #include "common/link_move.h"
 

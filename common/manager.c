@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "common/hash.h"
+#include "common/link_move.h"
 #include "common/log.h"
 #include "common/netns.h"
 #include "common/rpc.h"
@@ -379,6 +380,7 @@ static void on_free(void *ctx, struct rpc_call *call, const void *request, int *
 static void on_check(void *ctx, struct rpc_call *call, const void *request, int *fds)
 {
 	const struct name_list *list = request;
+	cleanup_nl struct nl pod = {0};
 	struct manager *m = ctx;
 	struct err err = ERR_INIT;
 	int rc;
@@ -387,7 +389,9 @@ static void on_check(void *ctx, struct rpc_call *call, const void *request, int 
 		return;
 	rc = netns_check_socket(fds[0], NETLINK_ROUTE, -1, m->own_netns, &err);
 	if (rc == 0)
-		rc = m->ops->check(m->ctx, list, fds[0], &err);
+		rc = nl_init(&pod, fds[0], &err);
+	if (rc == 0)
+		rc = link_check_names(&pod, list, &err);
 	reply_empty(call, rc, &err);
 }
 

@@ -43,10 +43,6 @@ struct manager_ops {
 	int (*recover)(
 		void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
 	int (*free)(void *ctx, const struct device_alloc *a, struct err *err);
-	/* ERR_CONFLICT if any of these names, or an alternative name equal to one, is taken in
-	 * the namespace of this rtnetlink socket, and not by a link of one of the list's
-	 * claims. */
-	int (*check)(void *ctx, const struct name_list *list, int rtnl_fd, struct err *err);
 	/* ERR_NOT_FOUND when the link is neither on the host nor, marked as this allocation's,
 	 * in the namespace. On any failure a link that was moved is back on the host as it
 	 * was. */

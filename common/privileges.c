@@ -553,8 +553,7 @@ static const struct narrow {
 };
 
 /* Of who reads files; openat() without what could change one. */
-static const char *const reading_syscalls[] = {
-	"faccessat", "getdents64", "lseek", "newfstatat", "readlinkat"};
+static const char *const reading_syscalls[] = {"getdents64", "newfstatat", "readlinkat"};
 static const struct narrow reading_openat = {
 	"openat", {2, SCMP_CMP_MASKED_EQ, O_ACCMODE | O_CREAT | O_TRUNC, O_RDONLY}};
 

@@ -308,15 +308,6 @@ static struct link_origin origin_of(const struct device_alloc *a)
 	return (struct link_origin){.name = a->device->name, .kind = kind};
 }
 
-int dummy_check(void *ctx UNUSED, const struct name_list *list, int rtnl_fd, struct err *err)
-{
-	cleanup_nl struct nl pod = {0};
-
-	if (nl_init(&pod, rtnl_fd, err) < 0)
-		return -1;
-	return link_check_names(&pod, list, err);
-}
-
 int dummy_attach(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
 	struct device_attach_result *ret, struct err *err)
 {
@@ -402,7 +393,6 @@ const struct manager_ops dummy_ops = {
 	.setup = dummy_setup,
 	.recover = dummy_setup, /* adopting makes it repeatable */
 	.free = dummy_free,
-	.check = dummy_check,
 	.attach = dummy_attach,
 	.detach = dummy_detach,
 	.audit = dummy_audit,

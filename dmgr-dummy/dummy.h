@@ -35,7 +35,6 @@ int dummy_restore(void *ctx, const struct device_alloc *a, struct device *ret, s
 int dummy_setup(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
 /* Deletes the link on the host if it is this claim's. */
 int dummy_free(void *ctx, const struct device_alloc *a, struct err *err);
-int dummy_check(void *ctx, const struct name_list *list, int rtnl_fd, struct err *err);
 int dummy_attach(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
 	struct device_attach_result *ret, struct err *err);
 /* Deletes the link in the pod: it was made for this claim, so nothing is taken back. */

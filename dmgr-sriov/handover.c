@@ -159,6 +159,12 @@ static int set_vlan_of_claim(
 
 /* --- setup -------------------------------------------------------------------------------- */
 
+/* Then the port is in nobody's VLAN: the mark comes first and goes last. */
+static bool is_unmarked(const struct target *t)
+{
+	return has_link(t) && !str_has_prefix(t->link.alias, LINK_MARK_PREFIX);
+}
+
 /* How the port was before this claim: by the note of an earlier try, or as it is now. */
 static int record_port(struct sriov *s, const struct device_alloc *a, struct target *t,
 	const struct vf_vlan *noted, struct err *err)
@@ -171,9 +177,9 @@ static int record_port(struct sriov *s, const struct device_alloc *a, struct tar
 		before = *noted;
 	} else if (get_vlan(s, t, &before, err) < 0) {
 		return -1;
-	} else if (!has_link(t) && before.id == a->config->vlan.v) {
-		/* no mark tells whether that was us: what was lost with a crash is then not
-		 * left behind for the next claim */
+	} else if (before.id == a->config->vlan.v && !is_unmarked(t)) {
+		/* it may be that we did it, in an earlier try of which nothing else is left: it
+		 * must not be left behind for the next claim */
 		before = (struct vf_vlan){.proto = ETH_P_8021Q};
 	}
 	t->state.port_vlan = port_vlan_of(&before);
@@ -336,8 +342,7 @@ static int free_leftover(struct sriov *s, struct target *t, struct err *err)
 			LOG(WARN,
 				FIELDS(F("device", t->state.addr), F("claim", mark.claim_uid)),
 				"virtual function %u of %s is taken out of VLAN %u; what its "
-				"port "
-				"had before the claim is not known",
+				"port had before the claim is not known",
 				t->vf.id, t->vf.pf_name, now.id);
 		if (!is_noted)
 			before = (struct vf_vlan){.proto = ETH_P_8021Q};
@@ -379,15 +384,6 @@ int sriov_free(void *ctx, const struct device_alloc *a, struct err *err)
 
 /* --- in the pod --------------------------------------------------------------------------- */
 
-int sriov_check(void *ctx UNUSED, const struct name_list *list, int rtnl_fd, struct err *err)
-{
-	cleanup_nl struct nl pod = {0};
-
-	if (nl_init(&pod, rtnl_fd, err) < 0)
-		return -1;
-	return link_check_names(&pod, list, err);
-}
-
 static int check_has_link(const struct vf_state *state, struct err *err)
 {
 	if (state->link)
@@ -404,7 +400,7 @@ static int check_vlan(struct sriov *s, const struct device_alloc *a, struct err 
 
 	if (!wants_vlan(a))
 		return 0;
-	if (open_target(s, a, &t, err) < 0)
+	if (open_target(s, a, &t, err) < 0 || check_owner(&t, err) < 0)
 		return -1;
 	return set_vlan_of_claim(s, a, &t, err);
 }

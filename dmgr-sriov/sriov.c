@@ -271,7 +271,6 @@ const struct manager_ops sriov_ops = {
 	.setup = sriov_setup,
 	.recover = sriov_recover,
 	.free = sriov_free,
-	.check = sriov_check,
 	.attach = sriov_attach,
 	.detach = sriov_detach,
 	.audit = sriov_audit,

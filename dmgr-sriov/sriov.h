@@ -43,7 +43,6 @@ int sriov_setup(void *ctx, const struct device_alloc *a, struct device *ret, str
 int sriov_recover(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
 /* Undoes setup if this claim still has the device. ERR_BUSY as above. */
 int sriov_free(void *ctx, const struct device_alloc *a, struct err *err);
-int sriov_check(void *ctx, const struct name_list *list, int rtnl_fd, struct err *err);
 int sriov_attach(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
 	struct device_attach_result *ret, struct err *err);
 int sriov_detach(

@@ -2,13 +2,12 @@
 """dmgr-sriov on a made-up sysfs with many virtual functions: how long it takes to find them, beside what
 reading the same files takes, and what it holds."""
 import pathlib
-import queue
 import shutil
 import subprocess
 import tempfile
 import time
 
-import mprpc
+import managed
 import procs as procs_module
 from node import Sample, cpu_of, kind_of_link
 from report import median
@@ -47,48 +46,30 @@ def read_files(path):
     return time.monotonic_ns() - begin
 
 
-class Discovery:
-    """statd's end: the time from the answer to device.restore, which comes before, to the inventory."""
-
-    def __init__(self, directory):
-        self.inventories = queue.Queue()
-        self.server = mprpc.Server(directory / "manager.sock", {
-            "manager.hello": lambda *_: {"config": {}},
-            "manager.devices": self._devices,
-        }).start()
-
-    def _devices(self, _, params, __):
-        self.inventories.put((time.monotonic_ns(), len(params.get("devices", []))))
-
-    def take(self):
-        peer = self.server.wait_peer()
-
-        def restored():
-            try:
-                peer.call("device.restore", {"allocations": []})
-                return time.monotonic_ns()
-            except mprpc.Error:  # faster than the answer to its hello
-                return None
-        begin = procs_module.wait_for(restored, what="the manager's configuration")
-        end, count = self.inventories.get(timeout=30)
-        assert count == FUNCTIONS, count
-        return max(end - begin, 0)
+def discover(statd):
+    """Nanoseconds from the answer to device.restore, which comes before, to the inventory."""
+    statd.next_hello()
+    statd.restore()
+    begin = time.monotonic_ns()
+    count = len(statd.next_inventory())
+    assert count == FUNCTIONS, count
+    return time.monotonic_ns() - begin
 
 
 def sriov(report, chosen):
     root = pathlib.Path(tempfile.mkdtemp(prefix="netclaim-bench-", dir=chosen.dir))
     processes = procs_module.Processes(root)
     taken, bare, computed = [], [], []
-    discovery = None
+    statd = managed.Statd(root, {})
     try:
         make_links(make_tree(root / "sys"))
-        discovery = Discovery(root)
+        statd.start()
         for _ in range(chosen.runs):
             bare.append(read_files(root / "sys"))
             manager = processes.start("dmgr-sriov", "--runtime-dir", root, "--sysfs-root", root / "sys")
             manager.wait_log("ready$")
             before = cpu_of(manager.pid)
-            taken.append(discovery.take())
+            taken.append(discover(statd))
             computed.append(cpu_of(manager.pid) - before)
             manager.wait_log("serving")
             sample = Sample(manager.pid)
@@ -101,6 +82,6 @@ def sriov(report, chosen):
                      [(sample.pss, sample.private, sample.peak, round(median(computed) / 1e6, 2))])
     finally:
         processes.finish()
-        if discovery:
-            discovery.server.stop()
+        if statd.server:
+            statd.stop()
         shutil.rmtree(root)

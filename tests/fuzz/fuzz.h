@@ -20,5 +20,9 @@ struct input {
 };
 /* The next byte, which is used up; 0 when there is none. */
 uint8_t input_byte(struct input *in);
+/* A directory of the process's own in memory, with these directories in it, parents first: a
+ * descriptor, which lasts as long as the process. */
+int fuzz_tree(const char *const *dirs, size_t n);
+
 /* The next n bytes, or as many as there are. */
 struct input input_piece(struct input *in, size_t n);

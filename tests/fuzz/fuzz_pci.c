@@ -14,7 +14,6 @@
 #include "common/check.h"
 #include "common/util.h"
 #include "dmgr-sriov/pci.h"
-#include "draplugind/tree.h"
 #include "tests/fuzz/fuzz.h"
 
 #define PF      "0000:01:00.0"
@@ -47,33 +46,19 @@ static const struct {
 	{PF_PATH "sriov_numvfs", FILE_CONTENT},
 };
 
-static char dir[] = "/dev/shm/fuzz_pci-XXXXXX";
 static int sys_fd = -1;
 static char made[2][512]; /* directories of this input */
 static size_t n_made;
-
-static void remove_dir(void)
-{
-	struct err ignored;
-
-	(void)tree_remove(AT_FDCWD, dir, &ignored);
-}
 
 /* One tree for the process. */
 static void make_tree(void)
 {
 	static const char *const dirs[] = {"bus", "bus/pci", "bus/pci/devices", PF_PATH,
 		PF_PATH "net", PF_PATH "net/eth0", VF_PATH, VF_PATH "net"};
-	struct err err;
 
 	if (sys_fd >= 0)
 		return;
-	assert(mkdtemp(dir));
-	(void)atexit(remove_dir);
-	sys_fd = pci_open(dir, &err);
-	assert(sys_fd >= 0);
-	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
-		assert(mkdirat(sys_fd, dirs[i], 0755) == 0);
+	sys_fd = fuzz_tree(dirs, ARRAY_SIZE(dirs));
 }
 
 static void put_file(const char *path, const struct input *piece)

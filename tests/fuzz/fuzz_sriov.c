@@ -13,37 +13,22 @@
 #include "common/check.h"
 #include "dmgr-sriov/state.h"
 #include "dmgr-sriov/uevent.h"
-#include "draplugind/tree.h"
 #include "tests/fuzz/fuzz.h"
 
 /* a physical function */
 #define DEVICE "bus/pci/devices/0000:03:00.0"
 
-static char dir[] = "/dev/shm/fuzz_sriov-XXXXXX";
 static int sys_fd = -1;
-
-static void remove_dir(void)
-{
-	struct err ignored;
-
-	(void)tree_remove(AT_FDCWD, dir, &ignored);
-}
 
 /* One tree for the process. */
 static void make_tree(void)
 {
 	static const char *const dirs[] = {"bus", "bus/pci", "bus/pci/devices", DEVICE};
 	static const char *const files[] = {DEVICE "/sriov_totalvfs", DEVICE "/sriov_numvfs"};
-	struct err err;
 
 	if (sys_fd >= 0)
 		return;
-	assert(mkdtemp(dir));
-	(void)atexit(remove_dir);
-	sys_fd = pci_open(dir, &err);
-	assert(sys_fd >= 0);
-	for (size_t i = 0; i < ARRAY_SIZE(dirs); i++)
-		assert(mkdirat(sys_fd, dirs[i], 0755) == 0);
+	sys_fd = fuzz_tree(dirs, ARRAY_SIZE(dirs));
 	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
 		cleanup_close int fd =
 			openat(sys_fd, files[i], O_WRONLY | O_CREAT | O_CLOEXEC, 0644);

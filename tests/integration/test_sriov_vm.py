@@ -118,6 +118,7 @@ class Claimed:
 @pytest.fixture(scope="module")
 def functions():
     """(address of the physical function, index) -> address, of both adapters; made by dmgr-sriov itself."""
+    assert len(sriovlib.pfs()) == 2, "the VM has its two adapters"
     for pf in sriovlib.pfs():
         sriovlib.set_count(pf, 0)
         ip("link", "set", link_of(pf), "up")
@@ -322,6 +323,39 @@ def test_namespace_that_is_gone_before_anyone_asks(procs, rundir, functions):
         wait_for(lambda: link_of(addr) == "sriov0", 20, "the kernel's returning the function")
         cycle.restart("statd")
         cycle.unprepare(held)
+        assert_as_before(before)
+
+
+def test_status_that_is_lost_after_the_pod(procs, rundir, functions):
+    """Nothing tells how the port was; the audit takes the function out of the claim's VLAN all the same."""
+    with contextlib.closing(Cycle(procs, rundir)) as cycle:
+        before = sriovlib.snapshot()
+        pf = sriovlib.pfs()[0]
+        held = cycle.hold(functions()[pf, 3], 1001, "sriov0")
+        cycle.prepare(held)
+        cycle.attach(held)
+        cycle.detach(held)
+        cycle.node.daemons["statd"].kill()
+        held.claim.status_path.unlink()
+        cycle.restart("statd")
+        cycle.node.daemons["dmgr-sriov"].wait_log("is taken out of VLAN 1001; what its port had before")
+        wait_for(lambda: vlan_of(pf, 3) == 0, 10, "the audit")
+        cycle.delete_namespace(held)
+        assert_as_before(before)
+
+
+def test_vlan_of_an_earlier_try_is_not_left_behind(procs, rundir, functions):
+    """A link with the claim's mark alone, in the claim's VLAN: what is put back is no VLAN, not that one."""
+    with contextlib.closing(Cycle(procs, rundir)) as cycle:
+        before = sriovlib.snapshot()
+        pf, addr = sriovlib.pfs()[0], functions()[sriovlib.pfs()[0], 3]
+        held = cycle.hold(addr, 1001, "sriov0")
+        ip("link", "set", link_of(addr), "alias", f"netclaim:{held.claim.uid}:{device_name(addr)}")
+        ip("link", "set", link_of(pf), "vf", 3, "vlan", 1001)
+        cycle.prepare(held)
+        cycle.unprepare(held)
+        assert vlan_of(pf, 3) == 0
+        cycle.delete_namespace(held)
         assert_as_before(before)
 
 
