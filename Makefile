@@ -169,9 +169,9 @@ $(O)/tests/unit/test_%: $(O)/obj/tests/unit/test_%.o $(PROGRAMS:%=$(O)/%.a) $(O)
 wrap = $(patsubst %,-Wl$(comma)--wrap=%,$(1))
 comma := ,
 WRAP_dummy := $(call wrap,nl_link_get nl_link_find_all nl_link_add nl_link_del \
-	nl_link_set_alias)
+	nl_link_set_alias_and_group)
 WRAP_link_move := $(call wrap,nl_link_set_name nl_link_set_number nl_link_set_mac nl_link_set_up \
-	nl_link_add_altname nl_link_del_altname nl_link_move)
+	nl_link_add_altname nl_link_del_altname nl_link_move nl_link_move_up)
 WRAP_provision := $(call wrap,write)
 
 # a client of the API server that does what its command line says

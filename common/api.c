@@ -288,6 +288,8 @@ FIELDS_OF(device_attach_fields){
 		"its name in the pod"),
 	REC_STR(struct device_attach, sandbox_id, "sandboxID", REC_REQUIRED, 0,
 		check_sandbox_id, "the pod's sandbox"),
+	REC_BOOL(struct device_attach, keep_down, "keepDown", REC_OPTIONAL,
+		"it is not brought up yet"),
 };
 static REC_DESC(rec_device_attach, struct device_attach, "attachment", device_attach_fields,
 	NULL, "a device and a sandbox");

@@ -151,11 +151,13 @@ struct device_audit_result {
 };
 
 /* Attach: the manager finds the link on the host (or, after a crash in the middle, in the
- * namespace already), moves it in, names it and brings it up. */
+ * namespace already), moves it in, names it and brings it up. One that was kept down is brought
+ * up by a second call. Detach takes the same. */
 struct device_attach {
 	struct device_alloc *allocation;
 	char *if_name; /* final name in the pod */
 	char *sandbox_id;
+	struct rec_bool keep_down; /* it is not to be up before its sysctls are set */
 };
 struct device_attach_result {
 	char *if_name;

@@ -2,16 +2,20 @@
 /*
  * The hand-over of links.
  *
- * A link travels under a name that nothing else has, a random one: the namespace it arrives in
- * may have a link of its old name, and a move with a rename is not atomic (a taken name is
- * answered with EEXIST after the link has moved). Only when it has arrived is it given its name
- * there, so a name that is taken fails on the side where that can be told and undone.
+ * A move with a rename is not atomic: a name that is taken where the link arrives is answered
+ * with EEXIST, and then the link may have moved or not. And the name that it leaves with may be
+ * taken there, too. Into the pod it goes in one request all the same, since each rename waits for
+ * every processor (synchronize_net() in dev_change_name(), net/core/dev.c), and since nobody can
+ * die between its steps: the names were checked before, and when the kernel refuses, the link is
+ * looked for on both sides and taken back. Out of the pod, where whoever is root may have left any
+ * names at all, it travels under one that nothing else has, a random one.
  *
- *	give:  host 'ens1f0v0' up  ->  pod 'nc0123…' down  ->  'net1' down  ->  'net1' up
+ *	give:  host 'ens1f0v0' up  ->  pod 'net1' up
  *	take:  pod 'net1' down  ->  'nc0123…' down  ->  host 'nc0123…'  ->  'ens1f0v0' as before
  *
  * Each arrow is one request to the kernel. A crash between two leaves a state that the next
- * call recognises: it looks for the mark in both namespaces and goes on from there.
+ * call recognises: it looks for the mark in both namespaces and goes on from there. A link with
+ * sysctls to be set is left down in the pod until the next call.
  *
  * Whoever is root in the pod can rename the link, change its MTU, its alternative names and its
  * mark, and can mark another link. Therefore what comes back is checked to be the same kind of
@@ -267,15 +271,24 @@ int link_find(struct nl *pod, const char *mark, const struct link_origin *origin
 	return find(pod, &sought, ret, err);
 }
 
+/* The link that has its own name still. -1: it is to be looked for, err says nothing. */
+static int find_by_name(
+	struct nl *host, const struct sought *sought, struct link_info *ret, struct err *err)
+{
+	if (nl_link_get(host, sought->origin->name, ret, err) == 0 && is_sought(sought, ret))
+		return 0;
+	link_info_fini(ret);
+	return -1;
+}
+
 /* By name first: a host with many pods has thousands of links. */
 static int find_on_host(struct nl *host, const char *mark, const struct link_origin *origin,
 	struct link_info *ret, struct err *err)
 {
 	const struct sought sought = {.mark = mark, .origin = origin};
 
-	if (nl_link_get(host, origin->name, ret, err) == 0 && is_sought(&sought, ret))
+	if (find_by_name(host, &sought, ret, err) == 0)
 		return 0;
-	link_info_fini(ret);
 	return find(host, &sought, ret, err);
 }
 
@@ -646,7 +659,7 @@ int link_release(
 
 /* A link that is down in the pod has not been finished; one that is up has, and if it has
  * another name by now, the pod has given it that. 1 if nothing had to be done. */
-static int finish(struct nl *pod, struct link_info *link, const char *if_name,
+static int finish(struct nl *pod, struct link_info *link, const struct device_attach *a,
 	struct device_attach_result *ret, struct err *err)
 {
 	if (link->up) {
@@ -654,13 +667,13 @@ static int finish(struct nl *pod, struct link_info *link, const char *if_name,
 		return 1;
 	}
 	/* its own alternative name would be in the way; it has it back when it returns */
-	if (strlist_has(&link->altnames, if_name) &&
-		nl_link_del_altname(pod, link->ifindex, if_name, err) < 0)
+	if (strlist_has(&link->altnames, a->if_name) &&
+		nl_link_del_altname(pod, link->ifindex, a->if_name, err) < 0)
 		return -1;
-	if (rename_down(pod, link, if_name, err) < 0 ||
-		nl_link_set_up(pod, link->ifindex, true, err) < 0)
+	if (rename_down(pod, link, a->if_name, err) < 0 ||
+		(!a->keep_down.v && nl_link_set_up(pod, link->ifindex, true, err) < 0))
 		return -1;
-	ret->if_name = xstrdup(if_name);
+	ret->if_name = xstrdup(a->if_name);
 	return 0;
 }
 
@@ -675,12 +688,34 @@ static void undo(
 			"link could not be put back on the host as it was");
 }
 
-static int move_in(const struct link_ends *ends, const struct link_info *link, struct err *err)
+/* The name is one of its own alternative names, which it can lose only where it has arrived. */
+static int move_in_by_steps(const struct link_ends *ends, const struct link_info *link,
+	const char *mark, const struct link_origin *origin, const struct device_attach *a,
+	struct device_attach_result *ret, struct err *err)
 {
+	cleanup_link_info struct link_info inside = {0};
 	char name[IFNAMSIZ];
 
 	travel_name(name);
-	return nl_link_move(ends->host, link->ifindex, ends->pod_netns_fd, name, 0, err);
+	if (nl_link_move(ends->host, link->ifindex, ends->pod_netns_fd, name, 0, err) < 0 ||
+		link_find(ends->pod, mark, origin, &inside, err) < 0)
+		return -1;
+	return finish(ends->pod, &inside, a, ret, err) < 0 ? -1 : 0;
+}
+
+static int move_in(const struct link_ends *ends, const struct link_info *link,
+	const struct device_attach *a, struct device_attach_result *ret, struct err *err)
+{
+	const int fd = ends->pod_netns_fd;
+	int rc;
+
+	if (a->keep_down.v)
+		rc = nl_link_move(ends->host, link->ifindex, fd, a->if_name, 0, err);
+	else
+		rc = nl_link_move_up(ends->host, link->ifindex, fd, a->if_name, err);
+	if (rc == 0)
+		ret->if_name = xstrdup(a->if_name);
+	return rc;
 }
 
 /* Without a note behind it: in the pod anybody could write one. */
@@ -692,47 +727,64 @@ static int set_mark(
 	return nl_link_set_alias(host, link->ifindex, mark, err);
 }
 
-static int give_from_host(const struct link_ends *ends, const char *mark,
-	const struct link_origin *origin, const char *if_name, struct device_attach_result *ret,
-	struct err *err)
+static int give_from_host(const struct link_ends *ends, const struct link_info *link,
+	const char *mark, const struct link_origin *origin, const struct device_attach *a,
+	struct device_attach_result *ret, struct err *err)
 {
-	cleanup_link_info struct link_info outside = {0}, inside = {0};
 	struct link_origin before = {0};
 	int rc = -1;
 
-	if (find_on_host(ends->host, mark, origin, &outside, err) < 0 ||
-		set_mark(ends->host, &outside, mark, err) < 0)
-		return -1;
-	if (link_origin_of(ends->host, &outside, &before, err) == 0) {
-		if (move_in(ends, &outside, err) == 0 &&
-			link_find(ends->pod, mark, origin, &inside, err) == 0 &&
-			finish(ends->pod, &inside, if_name, ret, err) >= 0)
-			rc = 0;
+	if (set_mark(ends->host, link, mark, err) == 0 &&
+		link_origin_of(ends->host, link, &before, err) == 0) {
+		if (strlist_has(&link->altnames, a->if_name))
+			rc = move_in_by_steps(ends, link, mark, origin, a, ret, err);
 		else
+			rc = move_in(ends, link, a, ret, err);
+		if (rc < 0)
 			undo(ends, mark, &before);
 	}
 	rec_fini(&rec_link_origin, &before);
 	return rc;
 }
 
-int link_give(const struct link_ends *ends, const char *mark, const struct link_origin *origin,
-	const char *if_name, struct device_attach_result *ret, struct err *err)
+/* Where the link is. What is on the host under its own name is not in a pod, and that is asked
+ * for in one message; then the pod's links are looked through, which are few, and last the host's,
+ * where the link may have got another name. */
+static int locate(const struct link_ends *ends, const char *mark,
+	const struct link_origin *origin, struct link_info *ret, bool *ret_in_pod,
+	struct err *err)
 {
-	cleanup_link_info struct link_info inside = {0};
+	const struct sought on_host = {.mark = mark, .origin = origin};
+
+	*ret_in_pod = false;
+	if (find_by_name(ends->host, &on_host, ret, err) == 0)
+		return 0;
+	if (link_find(ends->pod, mark, origin, ret, err) == 0)
+		*ret_in_pod = true;
+	else if (err->kind != ERR_NOT_FOUND || find(ends->host, &on_host, ret, err) < 0)
+		return -1;
+	return 0;
+}
+
+int link_give(const struct link_ends *ends, const char *mark, const struct link_origin *origin,
+	const struct device_attach *a, struct device_attach_result *ret, struct err *err)
+{
+	cleanup_link_info struct link_info link = {0};
+	bool in_pod;
 	int rc;
 
 	*ret = (struct device_attach_result){.was_there = {.set = true}};
-	if (link_find(ends->pod, mark, origin, &inside, err) < 0) {
-		if (err->kind != ERR_NOT_FOUND)
-			return -1;
-		rc = give_from_host(ends, mark, origin, if_name, ret, err);
-	} else {
-		rc = finish(ends->pod, &inside, if_name, ret, err);
+	rc = locate(ends, mark, origin, &link, &in_pod, err);
+	if (rc == 0 && in_pod) {
+		rc = finish(ends->pod, &link, a, ret, err);
 		if (rc < 0)
 			undo(ends, mark, origin);
+	} else if (rc == 0) {
+		rc = give_from_host(ends, &link, mark, origin, a, ret, err);
 	}
 	if (rc < 0)
-		return err_wrap(err, "handing '%s' to the pod as '%s'", origin->name, if_name);
+		return err_wrap(
+			err, "handing '%s' to the pod as '%s'", origin->name, a->if_name);
 	ret->was_there.v = rc > 0;
 	err_clear(err);
 	return 0;

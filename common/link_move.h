@@ -78,12 +78,13 @@ int link_check_names(struct nl *pod, const struct name_list *list, struct err *e
 int link_find_leftovers(struct nl *nl, const struct strlist *claim_uids, struct link_list *ret,
 	struct err *err);
 
-/* Moves the marked link from the host to the pod, names it if_name and brings it up. One that
- * is already in the pod is only finished; ret->was_there says that nothing had to be done, and
- * ret->if_name what it is called. *ret is for rec_fini(). ERR_NOT_FOUND: there is no such link
- * on either side. On every failure the link is back on the host, as origin says. */
+/* Moves the marked link from the host to the pod, names it a->if_name and, unless a->keep_down,
+ * brings it up. One that is already in the pod is only finished; ret->was_there says that it was
+ * up and nothing had to be done, and ret->if_name what it is called. *ret is for rec_fini().
+ * ERR_NOT_FOUND: there is no such link on either side. On every failure the link is back on the
+ * host, as origin says. */
 int link_give(const struct link_ends *ends, const char *mark, const struct link_origin *origin,
-	const char *if_name, struct device_attach_result *ret, struct err *err);
+	const struct device_attach *a, struct device_attach_result *ret, struct err *err);
 
 /* Takes the marked link back to the host, as origin says. 0, or 1 when there is no such link on
  * either side. What is set and yet not as it was is logged, each by name. After a failure the

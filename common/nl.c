@@ -488,7 +488,8 @@ int nl_link_find_all(struct nl *nl,
 
 /* --- making and changing links ------------------------------------------------------------ */
 
-int nl_link_add(struct nl *nl, const char *name, const char *kind, struct err *err)
+int nl_link_add(
+	struct nl *nl, const char *name, const char *kind, uint32_t group, struct err *err)
 {
 	struct nl_msg *msg = link_request(
 		RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &(struct ifinfomsg){.ifi_index = 0});
@@ -498,6 +499,8 @@ int nl_link_add(struct nl *nl, const char *name, const char *kind, struct err *e
 	info = nl_nest(msg, IFLA_LINKINFO);
 	put_text(msg, IFLA_INFO_KIND, kind, LINK_KIND_SIZE);
 	(void)nla_nest_end(msg, info);
+	if (group)
+		nl_put_u32(msg, IFLA_GROUP, group);
 	if (nl_command(nl, msg, err) < 0)
 		return err_wrap(err, "adding %s link '%s'", kind, name);
 	return 0;
@@ -523,15 +526,32 @@ int nl_link_set_name(struct nl *nl, int ifindex, const char *name, struct err *e
 	return 0;
 }
 
+/* Without its NUL: an empty one removes the alias (net/core/dev.c). */
+static void put_alias(struct nl_msg *msg, const char *alias)
+{
+	assert(strlen(alias) < LINK_ALIAS_SIZE);
+	nl_put(msg, IFLA_IFALIAS, alias, strlen(alias));
+}
+
 int nl_link_set_alias(struct nl *nl, int ifindex, const char *alias, struct err *err)
 {
 	struct nl_msg *msg = nl_change(ifindex);
 
-	/* without its NUL: an empty one removes the alias (net/core/dev.c) */
-	assert(strlen(alias) < LINK_ALIAS_SIZE);
-	nl_put(msg, IFLA_IFALIAS, alias, strlen(alias));
+	put_alias(msg, alias);
 	if (nl_command(nl, msg, err) < 0)
 		return err_wrap(err, "setting the alias of link %d", ifindex);
+	return 0;
+}
+
+int nl_link_set_alias_and_group(
+	struct nl *nl, int ifindex, const char *alias, uint32_t group, struct err *err)
+{
+	struct nl_msg *msg = nl_change(ifindex);
+
+	put_alias(msg, alias);
+	nl_put_u32(msg, IFLA_GROUP, group);
+	if (nl_command(nl, msg, err) < 0)
+		return err_wrap(err, "setting alias and group of link %d", ifindex);
 	return 0;
 }
 
@@ -644,15 +664,32 @@ int nl_link_del_altname(struct nl *nl, int ifindex, const char *altname, struct 
 	return 0;
 }
 
+static void put_move(struct nl_msg *msg, int netns_fd, const char *name)
+{
+	nl_put(msg, IFLA_NET_NS_FD, &netns_fd, sizeof(netns_fd));
+	put_text(msg, IFLA_IFNAME, name, IFNAMSIZ);
+}
+
 int nl_link_move(struct nl *nl, int ifindex, int netns_fd, const char *name, int want_ifindex,
 	struct err *err)
 {
 	struct nl_msg *msg = nl_change(ifindex);
 
-	nl_put(msg, IFLA_NET_NS_FD, &netns_fd, sizeof(netns_fd));
-	put_text(msg, IFLA_IFNAME, name, IFNAMSIZ);
+	put_move(msg, netns_fd, name);
 	if (want_ifindex > 0)
 		nl_put_u32(msg, IFLA_NEW_IFINDEX, (uint32_t)want_ifindex);
+	if (nl_command(nl, msg, err) < 0)
+		return err_wrap(err, "moving link %d as '%s'", ifindex, name);
+	return 0;
+}
+
+int nl_link_move_up(struct nl *nl, int ifindex, int netns_fd, const char *name, struct err *err)
+{
+	const struct ifinfomsg body = {
+		.ifi_index = ifindex, .ifi_change = IFF_UP, .ifi_flags = IFF_UP};
+	struct nl_msg *msg = link_request(RTM_SETLINK, 0, &body);
+
+	put_move(msg, netns_fd, name);
 	if (nl_command(nl, msg, err) < 0)
 		return err_wrap(err, "moving link %d as '%s'", ifindex, name);
 	return 0;

@@ -95,13 +95,18 @@ int nl_link_find_all(struct nl *nl,
 	bool (*match)(const void *ctx, const struct link_info *link), const void *ctx,
 	struct link_list *ret, struct err *err);
 
-/* The kernel loads the kind's module if it must. ERR_CONFLICT: the name is taken. */
-int nl_link_add(struct nl *nl, const char *name, const char *kind, struct err *err);
+/* group is IFLA_GROUP, usually 0. The kernel loads the kind's module if it must. ERR_CONFLICT: the
+ * name is taken. */
+int nl_link_add(
+	struct nl *nl, const char *name, const char *kind, uint32_t group, struct err *err);
 int nl_link_del(struct nl *nl, int ifindex, struct err *err);
 
 int nl_link_set_name(struct nl *nl, int ifindex, const char *name, struct err *err);
 /* "" removes it. A link gets none at its creation: net/core/rtnetlink.c, rtnl_create_link(). */
 int nl_link_set_alias(struct nl *nl, int ifindex, const char *alias, struct err *err);
+/* Both in one request: whoever dies meanwhile has set none of them or both. */
+int nl_link_set_alias_and_group(
+	struct nl *nl, int ifindex, const char *alias, uint32_t group, struct err *err);
 int nl_link_set_number(
 	struct nl *nl, int ifindex, enum link_number which, uint32_t value, struct err *err);
 /* LINK_FLAGS, all of them. */
@@ -119,6 +124,10 @@ int nl_link_del_altname(struct nl *nl, int ifindex, const char *altname, struct 
  * atomic: on failure it may have moved, under its old or its new name. */
 int nl_link_move(struct nl *nl, int ifindex, int netns_fd, const char *name, int want_ifindex,
 	struct err *err);
+/* As nl_link_move(), and then brings it up there. One request: whoever dies meanwhile leaves it
+ * undone or done. name must not be one of its alternative names, which the kernel does not check. */
+int nl_link_move_up(
+	struct nl *nl, int ifindex, int netns_fd, const char *name, struct err *err);
 
 /* --- addresses ---------------------------------------------------------------------------- */
 

@@ -7,9 +7,10 @@
  * dies there, with the claim's detach or with the namespace; it never comes back.
  *
  * The kernel cannot set an alias at a link's creation, so there is an instant in which the link
- * is there without a mark. A crash in it leaves a dummy link that nobody has, and the next
- * setup adopts it. It also adopts the dummy0 that loading the kernel's module makes on some
- * systems.
+ * is there without a mark. Until it has one, it is in a group of its own kind (IFLA_GROUP, which
+ * can be set at creation), and the mark takes it out of that in one request: so a link that a
+ * crash left in between is known for ours. The next setup adopts it, or the next audit deletes
+ * it. Setup also adopts the dummy0 that loading the kernel's module makes on some systems.
  *
  * The mark decides in every other place. A link with another claim's mark is neither adopted
  * nor deleted, so an old claim's late clean-up never takes a new claim's link, and a dummy link
@@ -26,6 +27,9 @@
 
 #define KIND        "dummy"
 #define NAME_PREFIX "dummy"
+
+/* "nclm": of links that are not marked yet. Somebody else's would have to have our names, too. */
+#define GROUP_UNMARKED 0x6e636c6d
 
 /* --- records ------------------------------------------------------------------------------ */
 
@@ -214,7 +218,7 @@ static int set_mark(struct dummy *d, const char *name, const char *mark, struct 
 		return -1;
 	if (strcmp(link.alias, mark) == 0)
 		return 0;
-	return nl_link_set_alias(&d->host, link.ifindex, mark, err);
+	return nl_link_set_alias_and_group(&d->host, link.ifindex, mark, 0, err);
 }
 
 /* The name is taken. 1: it is no more. */
@@ -240,12 +244,12 @@ static int create(struct dummy *d, const char *name, const char *mark, struct er
 {
 	int rc;
 
-	if (nl_link_add(&d->host, name, KIND, err) == 0)
+	if (nl_link_add(&d->host, name, KIND, GROUP_UNMARKED, err) == 0)
 		return 0;
 	if (err->kind != ERR_CONFLICT)
 		return err_wrap(err, "failed to create dummy interface %s", name);
 	rc = adopt_or_delete(d, name, mark, err);
-	if (rc > 0 && nl_link_add(&d->host, name, KIND, err) < 0)
+	if (rc > 0 && nl_link_add(&d->host, name, KIND, GROUP_UNMARKED, err) < 0)
 		return err_wrap(err, "failed to recreate dummy interface %s", name);
 	return rc < 0 ? -1 : 0;
 }
@@ -326,7 +330,7 @@ int dummy_attach(void *ctx, const struct device_attach *a, int netns_fd, int rtn
 			.pod = &pod,
 			.pod_netns_fd = netns_fd,
 		},
-		mark, &origin, a->if_name, ret, err);
+		mark, &origin, a, ret, err);
 }
 
 int dummy_detach(void *ctx UNUSED, const struct device_attach *a, int netns_fd UNUSED,
@@ -364,13 +368,38 @@ static void add_leftover(struct device_audit_result *to, const struct link_mark 
 	make_device(mark->device, a->device);
 }
 
+/* Nobody sets a link up meanwhile: that is our own work, one at a time. */
+static bool is_unmarked(const void *ctx UNUSED, const struct link_info *link)
+{
+	return link->numbers[LINK_GROUP] == GROUP_UNMARKED && !*link->alias &&
+	       strcmp(link->kind, KIND) == 0 && is_name(link->name);
+}
+
+static int delete_unmarked(struct dummy *d, struct err *err)
+{
+	cleanup_link_list struct link_list found = {0};
+
+	if (nl_link_find_all(&d->host, is_unmarked, NULL, &found, err) < 0)
+		return -1;
+	for (size_t i = 0; i < found.n; i++) {
+		if (nl_link_del(&d->host, found.v[i].ifindex, err) < 0 &&
+			err->kind != ERR_NOT_FOUND)
+			return -1;
+		LOG(INFO, FIELDS(F("device", found.v[i].name)),
+			"deleted: it was made for a claim, and a crash kept it from being "
+			"marked");
+	}
+	return 0;
+}
+
 int dummy_audit(void *ctx, const struct strlist *claim_uids, struct device_audit_result *ret,
 	struct err *err)
 {
 	cleanup_link_list struct link_list found = {0};
 	struct dummy *d = ctx;
 
-	if (link_find_leftovers(&d->host, claim_uids, &found, err) < 0)
+	if (delete_unmarked(d, err) < 0 ||
+		link_find_leftovers(&d->host, claim_uids, &found, err) < 0)
 		return -1;
 	for (size_t i = 0; i < found.n; i++) {
 		const struct link_info *link = &found.v[i];

@@ -426,7 +426,7 @@ int sriov_attach(void *ctx, const struct device_attach *a, int netns_fd, int rtn
 				.pod = &pod,
 				.pod_netns_fd = netns_fd,
 			},
-			mark, state.link, a->if_name, ret, err);
+			mark, state.link, a, ret, err);
 	rec_fini(&rec_vf_state, &state);
 	return rc;
 }

@@ -2,11 +2,11 @@
 /*
  * Handing a pod's devices into its sandbox.
  *
- *	LOCK pod ─▶ LEAVE old ─▶ SOCKET ─▶ CHECK names ─▶ per device: ATTACH ─▶ SYSCTL ─▶ answer
- *	                                       │              │  ▲         │
- *	                                       │       gone:  RECOVER      │
- *	                                       ▼              ▼            ▼
- *	                                  answer with the error ◀── UNDO ×m
+ *	LOCK pod ─▶ LEAVE old ─▶ SOCKET ─▶ CHECK names ─▶ per device: ATTACH ─▶ SYSCTL ─▶ UP ─▶ answer
+ *	                                       │              │  ▲         │        │
+ *	                                       │       gone:  RECOVER      │        │
+ *	                                       ▼              ▼            ▼        ▼
+ *	                                  answer with the error ◀────── UNDO ×m
  *
  * All or nothing: when one device fails, those that this call put in come back, and the answer
  * is the error. A manager that did not answer in time may do the work all the same, later: its
@@ -16,7 +16,8 @@
  * links that carry the mark of the pod's own claims do not count, since after a crash half way
  * they may be there already. A second call for the same sandbox finds all rows attached and
  * does nothing; a row with a problem, whose device could not even be taken back, is attached
- * anew. Rows that are attached to another sandbox of the pod, one that was replaced and
+ * anew. A device without sysctls is up when it is attached; with them it is kept down until they
+ * are set, so that nothing happens on it under others. Rows that are attached to another sandbox of the pod, one that was replaced and
  * whose end comes late or never, leave that one first.
  */
 #include <errno.h>
@@ -43,6 +44,7 @@ struct attach {
 	size_t n_there;       /* devices that are in the sandbox, those included */
 	size_t at;
 	bool recovered; /* the one at hand was made again */
+	bool kept_down; /* the one at hand is in, and down */
 	struct err err;
 };
 
@@ -142,9 +144,46 @@ static void device_failed(struct attach *a, const struct err *err)
 	attach_fail(a, &wrapped);
 }
 
-/* --- SYSCTL ------------------------------------------------------------------------------- */
+/* --- SYSCTL, UP --------------------------------------------------------------------------- */
 
 static void attach_next(struct attach *a);
+
+static bool has_sysctls(const struct alloc_row *row)
+{
+	return row->config && row->config->sysctl_ipv4.n + row->config->sysctl_ipv6.n > 0;
+}
+
+/* Calls the manager to attach the device at hand. */
+static void call_attach(struct attach *a, bool keep_down, rpc_done_cb *cb)
+{
+	const struct alloc_row *row = row_at(a);
+	struct device_alloc alloc = row_alloc(row);
+	const struct device_attach request = {
+		.allocation = &alloc,
+		.if_name = (char *)(uintptr_t)plan_if_name(row->config, row->prepared),
+		.sandbox_id = a->sandbox_id,
+		.keep_down = {.v = keep_down, .set = keep_down},
+	};
+
+	(void)rpc_start(
+		a->s->loop, manager_of(a, row), API_DEVICE_ATTACH, &request, a->fds, 0, cb, a);
+}
+
+static void device_done(struct attach *a)
+{
+	a->at++;
+	attach_next(a);
+}
+
+static void on_up(void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
+{
+	struct attach *a = ctx;
+
+	if (err)
+		device_failed(a, err);
+	else
+		device_done(a);
+}
 
 static void on_sysctls_set(
 	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
@@ -156,10 +195,11 @@ static void on_sysctls_set(
 
 		(void)err_wrap(&wrapped, "failed to apply sysctl settings");
 		device_failed(a, &wrapped);
-		return;
+	} else if (a->kept_down) {
+		call_attach(a, false, on_up);
+	} else {
+		device_done(a);
 	}
-	a->at++;
-	attach_next(a);
 }
 
 static void add_settings(
@@ -170,22 +210,18 @@ static void add_settings(
 			(char *)(uintptr_t)family, map->v[i].key, map->v[i].value};
 }
 
-/* Whether there are any to be set. */
-static bool set_sysctls(struct attach *a, const struct alloc_row *row)
+static void set_sysctls(struct attach *a, const struct alloc_row *row)
 {
 	const struct device_config *c = row->config;
-	size_t n = c ? c->sysctl_ipv4.n + c->sysctl_ipv6.n : 0;
 	struct netns_sysctl request = {.if_name = row->pod_if_name};
 
-	if (n == 0)
-		return false;
-	request.settings.v = xcalloc(n, sizeof(*request.settings.v));
+	request.settings.v =
+		xcalloc(c->sysctl_ipv4.n + c->sysctl_ipv6.n, sizeof(*request.settings.v));
 	add_settings(&request, "ipv4", &c->sysctl_ipv4);
 	add_settings(&request, "ipv6", &c->sysctl_ipv6);
 	(void)rpc_start(a->s->loop, peer_conn(&a->s->peers, PEER_NETNSD), API_NETNS_SYSCTL,
 		&request, a->fds, 0, on_sysctls_set, a);
 	free(request.settings.v);
-	return true;
 }
 
 /* --- ATTACH, RECOVER ---------------------------------------------------------------------- */
@@ -296,28 +332,20 @@ static void on_attached(void *ctx, const struct err *err, const void *result, in
 	}
 	a->recovered = false;
 	mark_attached(a, r);
-	if (set_sysctls(a, row_at(a)))
-		return;
-	a->at++;
-	attach_next(a);
+	if (has_sysctls(row_at(a))) {
+		a->kept_down = !r->was_there.v;
+		set_sysctls(a, row_at(a));
+	} else {
+		device_done(a);
+	}
 }
 
 static void attach_next(struct attach *a)
 {
-	struct device_attach request = {.sandbox_id = a->sandbox_id};
-	const struct alloc_row *row;
-	struct device_alloc alloc;
-
-	if (a->at == a->keys.n) {
+	if (a->at == a->keys.n)
 		attach_end(a);
-		return;
-	}
-	row = row_at(a);
-	alloc = row_alloc(row);
-	request.allocation = &alloc;
-	request.if_name = (char *)(uintptr_t)plan_if_name(row->config, row->prepared);
-	(void)rpc_start(a->s->loop, manager_of(a, row), API_DEVICE_ATTACH, &request, a->fds, 0,
-		on_attached, a);
+	else
+		call_attach(a, has_sysctls(row_at(a)), on_attached);
 }
 
 /* --- SOCKET, CHECK ------------------------------------------------------------------------ */

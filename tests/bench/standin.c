@@ -18,8 +18,10 @@ int __real_nl_link_find(struct nl *nl, bool (*match)(const void *, const struct 
 	const void *ctx, struct link_info *ret, struct err *err);
 int __wrap_nl_link_find(struct nl *nl, bool (*match)(const void *, const struct link_info *),
 	const void *ctx, struct link_info *ret, struct err *err);
-int __real_nl_link_add(struct nl *nl, const char *name, const char *kind, struct err *err);
-int __wrap_nl_link_add(struct nl *nl, const char *name, const char *kind, struct err *err);
+int __real_nl_link_add(
+	struct nl *nl, const char *name, const char *kind, uint32_t group, struct err *err);
+int __wrap_nl_link_add(
+	struct nl *nl, const char *name, const char *kind, uint32_t group, struct err *err);
 
 static void rename_kind(struct link_info *link)
 {
@@ -59,7 +61,8 @@ int __wrap_nl_link_find(struct nl *nl, bool (*match)(const void *, const struct 
 	return rc;
 }
 
-int __wrap_nl_link_add(struct nl *nl, const char *name, const char *kind, struct err *err)
+int __wrap_nl_link_add(
+	struct nl *nl, const char *name, const char *kind, uint32_t group, struct err *err)
 {
-	return __real_nl_link_add(nl, name, strcmp(kind, ASKED) == 0 ? MADE : kind, err);
+	return __real_nl_link_add(nl, name, strcmp(kind, ASKED) == 0 ? MADE : kind, group, err);
 }

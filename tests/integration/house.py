@@ -197,7 +197,8 @@ def shareable(name, units=2):
 class MockManager:
     """Plays one type of manager. calls keeps what it was asked, as (method, params). What it should
     fail with is in failures[(method, device name)]; what prepared devices get on top of the
-    advertised one is in prepared; rebuild(name) makes the device that one is restored as."""
+    advertised one is in prepared, what attaching answers on top of the name in attached; rebuild(name)
+    makes the device that one is restored as."""
 
     def __init__(self, house, manager_type, devices, prepared=None, leftovers=(), rebuild=dedicated):
         self.calls = []
@@ -205,6 +206,7 @@ class MockManager:
         self.leftovers = list(leftovers)
         self.failures = {}
         self.prepared = prepared or {}
+        self.attached = {}
         self.devices = devices
         methods = {"device.restore": self._restore, "device.audit": self._audit, "device.setup": self._setup,
                    "device.recover": self._setup, "device.free": self._empty,
@@ -256,6 +258,5 @@ class MockManager:
 
     _check = _detach = _empty
 
-    @staticmethod
-    def _attach(params):
-        return {"ifName": params["ifName"]}
+    def _attach(self, params):
+        return {"ifName": params["ifName"], **self.attached}

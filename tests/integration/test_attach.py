@@ -176,6 +176,38 @@ def test_sysctls(at, netns):
     assert netns.sysctl("ipv4/conf/net1/arp_filter") == "1"
     assert netns.sysctl("ipv4/conf/net1/rp_filter") == "2"
     assert netns.sysctl("ipv6/conf/net1/accept_ra") == "0"
+    assert [call.get("keepDown", False) for call in at.dummy.asked("device.attach")] == [True, False], "then it is up"
+
+
+def test_sysctls_of_a_link_that_is_up_already(at, netns):
+    """statd has restarted: the pod uses it."""
+    at.prepare("c1", [result("dummy0")],
+               config=[opaque({"podIfName": "net1", "interfaceSysctlIPv4": {"arp_filter": "1"}})])
+    at.dummy.attached = {"wasThere": True}
+    netns.ip("link", "add", "net1", "type", "veth", "peer", "name", "other")
+    assert at.attach(netns) == 1
+    assert netns.sysctl("ipv4/conf/net1/arp_filter") == "1"
+    assert len(at.dummy.asked("device.attach")) == 1
+
+
+def test_link_that_cannot_be_brought_up_is_taken_back(at, netns):
+    at.prepare("c1", [result("dummy0"), result("dummy1", "b")], config=[
+        opaque({"podIfName": "net1"}, ["net"]),
+        opaque({"podIfName": "net2", "interfaceSysctlIPv4": {"arp_filter": "1"}}, ["b"])])
+    attach = at.dummy.peer.methods["device.attach"]
+
+    def answer(peer, params, fds):
+        if params["ifName"] == "net2" and not params.get("keepDown"):
+            raise mprpc.Error("internal", "the port is dead")
+        return attach(peer, params, fds)
+    at.dummy.peer.methods["device.attach"] = answer
+    netns.ip("link", "add", "net2", "type", "veth", "peer", "name", "other")
+    with pytest.raises(mprpc.Error, match="device dummy1: the port is dead"):
+        at.attach(netns)
+    assert [d["ifName"] for d in at.dummy.asked("device.detach")] == ["net2", "net1"], "the last first"
+    assert at.attached() == [] and at.namespaces_held() == []
+    at.dummy.peer.methods["device.attach"] = attach
+    assert at.attach(netns) == 2
 
 
 def test_unknown_sysctl_takes_everything_back(at, netns):

@@ -31,8 +31,8 @@ def alloc(name="dummy0", uid=UID, **changes):
     return {"device": device(name), "claimUID": uid, **changes}
 
 
-def attachment(name="dummy0", uid=UID, if_name="net1"):
-    return {"allocation": alloc(name, uid), "ifName": if_name, "sandboxID": SANDBOX}
+def attachment(name="dummy0", uid=UID, if_name="net1", **more):
+    return {"allocation": alloc(name, uid), "ifName": if_name, "sandboxID": SANDBOX, **more}
 
 
 class Statd(managed.Statd):
@@ -291,6 +291,18 @@ def test_taken_name_in_the_pod_leaves_the_link_on_the_host(statd, manager, host,
     statd.attach(pod)
 
 
+@pytest.mark.needs_dummy
+def test_link_is_kept_down_until_the_next_call(statd, manager, host, pod):
+    statd.call("device.setup", alloc())
+    for _ in range(2):
+        assert statd.attach(pod, keepDown=True) == {"ifName": "net1", "wasThere": False}
+        assert "UP" not in pod.links()["net1"]["flags"]
+    assert statd.attach(pod) == {"ifName": "net1", "wasThere": False}
+    assert "UP" in pod.links()["net1"]["flags"]
+    assert statd.attach(pod, keepDown=True) == {"ifName": "net1", "wasThere": True}
+    assert "UP" in pod.links()["net1"]["flags"]
+
+
 def test_there_is_nothing_to_audit(statd, manager, host):
     host.ip("link add dummy0 type veth peer name peer")
     host.ip(f"link set dummy0 alias netclaim:{UID}:dummy0")
@@ -306,6 +318,18 @@ def test_audit_finds_what_no_claim_knows(statd, manager, host):
     statd.call("device.free", leftover)
     assert "dummy1" not in host.links() and "dummy0" in host.links()
     assert statd.call("device.audit", {"claimUIDs": [UID]}) == {}
+
+
+@pytest.mark.needs_dummy
+def test_audit_deletes_what_a_crash_kept_from_being_marked(statd, manager, host):
+    """It has the group that a link is made in; the mark takes it out."""
+    statd.call("device.setup", alloc())
+    made = host.links()["dummy0"]
+    assert made.get("group", "default") == "default"
+    host.ip("link add dummy1 group 1852009581 type dummy")
+    host.ip("link add dummy2 type dummy")
+    assert statd.call("device.audit", {"claimUIDs": [UID]}) == {}
+    assert set(host.links()) == {"lo", "dummy0", "dummy2"}
 
 
 @pytest.mark.needs_dummy

@@ -109,7 +109,7 @@ class World:
 
 
 CONFIG = [opaque({"podIfName": "net1", "interfaceSysctlIPv4": {"arp_filter": "1"},
-                  "interfaceSysctlIPv6": {"accept_ra": "0"}})]
+                  "interfaceSysctlIPv6": {"accept_ra": "0", "addr_gen_mode": "1"}})]
 
 
 @pytest.fixture
@@ -130,6 +130,7 @@ def assert_attached(world):
     assert world.claim.uid in link["ifalias"]
     assert world.sysctl("ipv4/conf/net1/arp_filter") == "1"
     assert world.sysctl("ipv6/conf/net1/accept_ra") == "0"
+    assert "inet6" not in world.pod.ip("addr", "show", "net1"), "it was told to make no address before it was up"
     assert "dummy0" not in world.node.host_links()
 
 

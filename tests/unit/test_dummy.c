@@ -35,7 +35,7 @@ static struct link_info *slot(const char *name)
 	return NULL;
 }
 
-static void host_add(const char *name, const char *kind, const char *alias)
+static struct link_info *host_add(const char *name, const char *kind, const char *alias)
 {
 	struct link_info *link = slot("");
 
@@ -44,15 +44,18 @@ static void host_add(const char *name, const char *kind, const char *alias)
 	(void)snprintf(link->name, sizeof(link->name), "%s", name);
 	(void)snprintf(link->kind, sizeof(link->kind), "%s", kind);
 	(void)snprintf(link->alias, sizeof(link->alias), "%s", alias);
+	return link;
 }
 
 int __wrap_nl_link_get(struct nl *nl, const char *name, struct link_info *ret, struct err *err);
 int __wrap_nl_link_find_all(struct nl *nl,
 	bool (*match)(const void *ctx, const struct link_info *link), const void *ctx,
 	struct link_list *ret, struct err *err);
-int __wrap_nl_link_add(struct nl *nl, const char *name, const char *kind, struct err *err);
+int __wrap_nl_link_add(
+	struct nl *nl, const char *name, const char *kind, uint32_t group, struct err *err);
 int __wrap_nl_link_del(struct nl *nl, int ifindex, struct err *err);
-int __wrap_nl_link_set_alias(struct nl *nl, int ifindex, const char *alias, struct err *err);
+int __wrap_nl_link_set_alias_and_group(
+	struct nl *nl, int ifindex, const char *alias, uint32_t group, struct err *err);
 
 int __wrap_nl_link_get(
 	struct nl *nl UNUSED, const char *name, struct link_info *ret, struct err *err)
@@ -83,14 +86,14 @@ int __wrap_nl_link_find_all(struct nl *nl UNUSED,
 	return 0;
 }
 
-int __wrap_nl_link_add(
-	struct nl *nl UNUSED, const char *name, const char *kind, struct err *err)
+int __wrap_nl_link_add(struct nl *nl UNUSED, const char *name, const char *kind, uint32_t group,
+	struct err *err)
 {
 	if (++host.adds == host.fail_add)
 		return err_errno(err, EPERM, "add");
 	if (slot(name) || strcmp(host.altname, name) == 0)
 		return err_errno(err, EEXIST, "add");
-	host_add(name, kind, "");
+	host_add(name, kind, "")->numbers[LINK_GROUP] = group;
 	return 0;
 }
 
@@ -102,14 +105,15 @@ int __wrap_nl_link_del(struct nl *nl UNUSED, int ifindex, struct err *err)
 	return 0;
 }
 
-int __wrap_nl_link_set_alias(
-	struct nl *nl UNUSED, int ifindex, const char *alias, struct err *err)
+int __wrap_nl_link_set_alias_and_group(
+	struct nl *nl UNUSED, int ifindex, const char *alias, uint32_t group, struct err *err)
 {
 	struct link_info *link = &host.links[ifindex - 1];
 
 	if (host.fail_alias)
 		return err_errno(err, EPERM, "alias");
 	(void)snprintf(link->alias, sizeof(link->alias), "%s", alias);
+	link->numbers[LINK_GROUP] = group;
 	return 0;
 }
 
@@ -454,6 +458,45 @@ START_TEST(audit_lists_what_free_can_undo)
 }
 END_TEST
 
+static void audit_ok(void)
+{
+	struct device_audit_result found = {0};
+	const struct strlist none = {0};
+
+	ck_assert_int_eq(dummy_audit(&dummy, &none, &found, &err), 0);
+	ck_assert_uint_eq(found.leftovers.n, 0);
+}
+
+START_TEST(audit_deletes_what_a_crash_kept_from_being_marked)
+{
+	host.fail_alias = 1;
+	ck_assert_int_eq(dummy_setup(&dummy, &alloc, &(struct device){0}, &err), -1);
+	ck_assert_ptr_nonnull(slot("dummy0"));
+	host.fail_del = 1;
+	ck_assert_int_eq(dummy_audit(&dummy, &(struct strlist){0},
+				 &(struct device_audit_result){0}, &err),
+		-1);
+	ck_assert_int_eq(err.sys, EPERM);
+	audit_ok();
+	ck_assert_ptr_null(slot("dummy0"));
+}
+END_TEST
+
+START_TEST(audit_deletes_nothing_that_may_be_somebodys)
+{
+	setup_ok();
+	ck_assert_uint_eq(host.links[0].numbers[LINK_GROUP], 0);
+	host.links[0].alias[0] = '\0';
+	host_add("dummy1", "veth", "");
+	host_add("mine", "dummy", "");
+	host_add("dummy3", "dummy", "somebody's");
+	for (size_t i = 1; i < MAX_LINKS; i++)
+		host.links[i].numbers[LINK_GROUP] = 0x6e636c6d;
+	audit_ok();
+	ck_assert_int_eq(host.dels, 0);
+}
+END_TEST
+
 static Suite *suite(void)
 {
 	Suite *s = suite_create("dummy");
@@ -484,6 +527,8 @@ static Suite *suite(void)
 	tcase_add_test(c, free_takes_an_alternative_name_for_nothing);
 	tcase_add_test(c, free_tells_what_fails);
 	tcase_add_test(c, audit_lists_what_free_can_undo);
+	tcase_add_test(c, audit_deletes_what_a_crash_kept_from_being_marked);
+	tcase_add_test(c, audit_deletes_nothing_that_may_be_somebodys);
 	suite_add_tcase(s, c);
 	return s;
 }

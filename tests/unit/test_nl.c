@@ -33,7 +33,7 @@ static struct link_info add(const char *name)
 {
 	struct link_info link;
 
-	OK(nl_link_add(&nl, name, "veth", &err));
+	OK(nl_link_add(&nl, name, "veth", 0, &err));
 	OK(nl_link_get(&nl, name, &link, &err));
 	return link;
 }
@@ -61,6 +61,7 @@ START_TEST(link_is_as_it_was_made)
 	ck_assert_int_eq(link.numbers[LINK_MTU], 1400);
 	ck_assert_str_eq(link.mac, "02:00:0a:bc:00:0f");
 	ck_assert_str_eq(link.alias, "an alias");
+	ck_assert_uint_eq(link.numbers[LINK_GROUP], 0);
 	ck_assert(link.up);
 	OK(nl_link_set_up(&nl, i, false, &err));
 	OK(nl_link_set_alias(&nl, i, "", &err));
@@ -71,6 +72,21 @@ START_TEST(link_is_as_it_was_made)
 	FAIL(nl_link_get(&nl, "eth8", &link, &err));
 	ck_assert_int_eq(err.kind, ERR_NOT_FOUND);
 	ck_assert_int_eq(err.sys, ENODEV);
+}
+END_TEST
+
+START_TEST(group_is_set_at_creation_and_with_the_alias)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	OK(nl_link_add(&nl, "eth7", "veth", 0x6e636c6d, &err));
+	OK(nl_link_get(&nl, "eth7", &link, &err));
+	ck_assert_uint_eq(link.numbers[LINK_GROUP], 0x6e636c6d);
+	ck_assert_str_eq(link.alias, "");
+	OK(nl_link_set_alias_and_group(&nl, link.ifindex, "an alias", 0, &err));
+	OK(nl_link_get(&nl, "eth7", &link, &err));
+	ck_assert_uint_eq(link.numbers[LINK_GROUP], 0);
+	ck_assert_str_eq(link.alias, "an alias");
 }
 END_TEST
 
@@ -107,7 +123,7 @@ START_TEST(one_of_many_links_is_found)
 		cleanup_link_info struct link_info link = {0};
 
 		(void)snprintf(name, sizeof(name), "many%d", i);
-		OK(nl_link_add(&nl, name, "bridge", &err));
+		OK(nl_link_add(&nl, name, "bridge", 0, &err));
 		OK(nl_link_get(&nl, name, &link, &err));
 		OK(nl_link_set_alias(&nl, link.ifindex, name, &err));
 	}
@@ -128,7 +144,7 @@ static pid_t start_churning(void)
 	while (pid == 0) {
 		cleanup_link_info struct link_info link = {0};
 
-		if (nl_link_add(&nl, "churn", "bridge", &err) < 0 ||
+		if (nl_link_add(&nl, "churn", "bridge", 0, &err) < 0 ||
 			nl_link_get(&nl, "churn", &link, &err) < 0 ||
 			nl_link_del(&nl, link.ifindex, &err) < 0)
 			_exit(1);
@@ -147,7 +163,7 @@ START_TEST(listing_that_was_disturbed_is_repeated)
 		char name[IFNAMSIZ];
 
 		(void)snprintf(name, sizeof(name), "many%d", i);
-		OK(nl_link_add(&nl, name, "bridge", &err));
+		OK(nl_link_add(&nl, name, "bridge", 0, &err));
 	}
 	churning = start_churning();
 	OK(nl_init(&own, -1, &err));
@@ -169,11 +185,11 @@ START_TEST(refusals_carry_errno_and_the_kernels_words)
 {
 	cleanup_link_info struct link_info link = add("eth7");
 
-	FAIL(nl_link_add(&nl, "x", "nosuchkind", &err));
+	FAIL(nl_link_add(&nl, "x", "nosuchkind", 0, &err));
 	ck_assert_int_eq(err.sys, EOPNOTSUPP);
 	ck_assert_str_eq(err.message,
 		"adding nosuchkind link 'x': Unknown device type: Operation not supported");
-	FAIL(nl_link_add(&nl, "eth7", "veth", &err));
+	FAIL(nl_link_add(&nl, "eth7", "veth", 0, &err));
 	ck_assert_int_eq(err.sys, EEXIST);
 	ck_assert_int_eq(err.kind, ERR_CONFLICT);
 	FAIL(nl_link_set_number(&nl, link.ifindex, LINK_MTU, 1, &err));
@@ -223,7 +239,7 @@ START_TEST(socket_of_somebody_else_acts_where_it_was_opened)
 				bind(fd, (const struct sockaddr *)&any, sizeof(any)), 0);
 		ck_assert_int_eq(unshare(CLONE_NEWNET), 0);
 		OK(nl_init(&other, fd, &err));
-		OK(nl_link_add(&other, bound ? "there1" : "there0", "bridge", &err));
+		OK(nl_link_add(&other, bound ? "there1" : "there0", "bridge", 0, &err));
 		OK(nl_link_get(&other, bound ? "there1" : "there0", &link, &err));
 	}
 	/* the first of them was opened where set_up() had opened its own */
@@ -240,6 +256,7 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(c, set_up, tear_down);
 	tcase_set_timeout(c, 60);
 	tcase_add_test(c, link_is_as_it_was_made);
+	tcase_add_test(c, group_is_set_at_creation_and_with_the_alias);
 	tcase_add_test(c, alternative_name_finds_the_link_and_is_told_apart);
 	tcase_add_test(c, one_of_many_links_is_found);
 	tcase_add_test(c, listing_that_was_disturbed_is_repeated);
