@@ -81,6 +81,7 @@ struct rpc_conn {
 	uv_loop_t *loop;
 	uv_poll_t poll;
 	uv_timer_t end_timer;
+	int watched; /* UV_READABLE and so on */
 	int open_handles;
 	int fd;
 	const struct rpc_listen *def;
@@ -992,12 +993,15 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		read_some(conn);
 }
 
+/* To start what runs is two system calls for a message that was sent at once, as most are. */
 static void watch(struct rpc_conn *conn)
 {
-	if (!conn->broken)
-		(void)uv_poll_start(&conn->poll,
-			UV_READABLE | UV_DISCONNECT | (conn->out_head ? UV_WRITABLE : 0),
-			on_poll);
+	const int events = UV_READABLE | UV_DISCONNECT | (conn->out_head ? UV_WRITABLE : 0);
+
+	if (conn->broken || conn->watched == events)
+		return;
+	conn->watched = events;
+	(void)uv_poll_start(&conn->poll, events, on_poll);
 }
 
 struct rpc_conn *rpc_conn_new(uv_loop_t *loop, int *fd, const struct rpc_listen *def, void *ctx,

@@ -256,6 +256,25 @@ static void annotate(
 	assert(outcome >= 0); /* the row is in the caller's hands */
 }
 
+static void annotate_row(struct tables *tables, const struct pool_list *pools,
+	const struct flaws *flaws, const struct device_row *row)
+{
+	struct placement p;
+
+	publish_place(tables, pools, flaws, row, &p);
+	annotate(tables->devices, row, &p);
+	placement_fini(&p);
+}
+
+void publish_annotate_device(struct tables *tables, const struct pool_list *pools,
+	const struct flaws *flaws, const char *name)
+{
+	const struct device_row *row = device_row_get(tables, name);
+
+	if (row)
+		annotate_row(tables, pools, flaws, row);
+}
+
 void publish_annotate(struct tables *tables, const struct pool_list *pools, struct flaws *flaws)
 {
 	const uint64_t begun = db_revision(tables->db);
@@ -263,13 +282,9 @@ void publish_annotate(struct tables *tables, const struct pool_list *pools, stru
 
 	db_begin(tables->db);
 	for (at = table_first(tables->devices); at; at = table_next(at)) {
-		struct placement p;
-
 		if (at->revision > flaws->checked)
 			flaws_check(flaws, device_row_of(at));
-		publish_place(tables, pools, flaws, device_row_of(at), &p);
-		annotate(tables->devices, device_row_of(at), &p);
-		placement_fini(&p);
+		annotate_row(tables, pools, flaws, device_row_of(at));
 	}
 	flaws_sweep(flaws, tables);
 	flaws->checked = begun;

@@ -45,6 +45,9 @@ void placement_fini(struct placement *placement);
  * left alone, so that a watcher of the table that calls this comes to rest. */
 void publish_annotate(
 	struct tables *tables, const struct pool_list *pools, struct flaws *flaws);
+/* Of one device, whose allocations came or went; there may be none of this name. */
+void publish_annotate_device(struct tables *tables, const struct pool_list *pools,
+	const struct flaws *flaws, const char *name);
 
 /* The devices that are offered, by what publish_annotate() made of them, in the order of their
  * names. */

@@ -14,14 +14,16 @@ struct statd;
 
 struct publisher {
 	uv_timer_t timer;
+	struct strlist touched; /* devices whose allocations came or went */
+	uint64_t told; /* revision of the devices table that the sink has; UINT64_MAX: none */
 	uv_timer_t quiet; /* runs out when nothing happened for a while */
 	struct flaws flaws;
 };
 
 void publisher_init(struct statd *s);
-/* A table changed, or statd became ready. */
+/* What a table's watcher is told. */
+void publisher_changed(struct statd *s, const struct table_commit *commit);
+/* statd became ready. */
 void publisher_wake(struct statd *s);
-/* Now: the columns only. */
-void publisher_annotate(struct statd *s);
 /* Nothing is told to the sink any more. */
 void publisher_close(struct statd *s);

@@ -35,10 +35,7 @@ static void on_table_changed(void *ctx, const struct table_commit *commit)
 	struct statd *s = ctx;
 
 	query_tell(s, commit);
-	/* what a device's row says of its pool is right as soon as the device is there */
-	if (commit->table == s->tables.devices && !s->stopping)
-		publisher_annotate(s);
-	publisher_wake(s);
+	publisher_changed(s, commit);
 }
 
 /* --- ready -------------------------------------------------------------------------------- */
