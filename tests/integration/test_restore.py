@@ -274,6 +274,32 @@ def test_manager_cannot_restore_one(house, procs):
     dummy.close()
 
 
+def published(house):
+    """Devices of the slices that are written, with their pools."""
+    path = house.claims_dir / "resourceslices.json"
+    slices = json.loads(path.read_text())["items"] if path.exists() else []
+    return {d["name"]: d["attributes"]["pool"]["string"] for s in slices for d in s["spec"].get("devices", [])}
+
+
+def test_device_is_offered_again_when_the_allocation_that_hid_it_is_gone(procs, rundir):
+    """The claim has it from a pool that the configuration has no longer."""
+    house = h.House(procs, rundir, h.config({"dummy": {"enabled": True, "count": 3},
+                                             "rxQueue": {"enabled": True, "ifaces": [{"ifName": "eth0", "count": 2}]}},
+                                            [{"name": "new", "filter": {"deviceManagers": ["dummy"]}}]))
+    c = prepared(house, "a")
+    _, dummy, rx = start(house)
+    procs_module.wait_for(lambda: published(house) == {"dummy1": "new", "dummy2": "new"}, what="the others")
+    front = mprpc.connect(house.runtime_dir / "front.sock")
+    front.call("claim.unprepare", c.ref)
+    procs_module.wait_for(lambda: published(house).get("dummy0") == "new", what="dummy0 in its new pool")
+    d = h.Claim(house, "d", [result("dummy0")])
+    front.call("claim.prepare", d.ref)  # it is offered while it is taken
+    front.call("claim.unprepare", d.ref)
+    assert published(house) == {f"dummy{i}": "new" for i in range(3)}
+    for peer in (front, dummy, rx):
+        peer.close()
+
+
 def test_slices_are_published(house):
     _, dummy, rx = start(house)
     path = house.claims_dir / "resourceslices.json"
