@@ -91,14 +91,15 @@ static int receive_answer(int from, int *ret_fd, struct err *err)
 	return err->kind == ERR_NONE ? 0 : -1;
 }
 
-/* One that answered ends at once; one that was killed maybe later, and then this is called for
- * the next operation's child. */
-static void reap(pid_t pid, bool answered)
+/* The child that has answered, and ends at once; 0: none. One that was killed ends maybe later,
+ * and is collected with a later one. */
+static pid_t ending;
+
+void inside_reap(void)
 {
-	if (!answered)
-		(void)kill(pid, SIGKILL);
-	while (waitpid(pid, NULL, answered ? 0 : WNOHANG) < 0 && errno == EINTR)
+	while (ending > 0 && waitpid(ending, NULL, 0) < 0 && errno == EINTR)
 		;
+	ending = 0;
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
 }
@@ -150,7 +151,6 @@ static int run_inside(
 	cleanup_close int ours = -1, theirs = -1;
 	int pair[2];
 	pid_t pid;
-	int rc;
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_errno(err, errno, "socketpair");
@@ -164,13 +164,12 @@ static int run_inside(
 	/* so that its death is seen */
 	close_fd(&theirs);
 	if (!wait_for_answer(ours)) {
-		reap(pid, false);
+		(void)kill(pid, SIGKILL);
 		return err_set(err, ERR_DEADLINE, "not done in the namespace within %d ms",
 			INSIDE_DEADLINE_MS);
 	}
-	rc = receive_answer(ours, ret_fd, err);
-	reap(pid, true);
-	return rc;
+	ending = pid;
+	return receive_answer(ours, ret_fd, err);
 }
 
 /* --- sockets ------------------------------------------------------------------------------ */

@@ -5,7 +5,8 @@
  * What is done inside a network namespace, each by a child that enters it and ends.
  *
  * Both functions block until the child is done, at most INSIDE_DEADLINE_MS. netns_fd is
- * borrowed, and known to be a network namespace other than ours.
+ * borrowed, and known to be a network namespace other than ours. The child's end, for which the
+ * kernel needs as long as for its work, is not waited for: inside_reap() does, after the answer.
  */
 
 #include "common/api.h"
@@ -21,3 +22,6 @@ int inside_open_socket(int netns_fd, int protocol, struct err *err);
  * failure, whose message names the setting. dir_fd is procfs' sys/net. */
 int inside_write_sysctls(
 	int netns_fd, int dir_fd, const struct netns_sysctl *sysctls, struct err *err);
+
+/* Collects children that are done, and waits for one that is about to end. */
+void inside_reap(void);

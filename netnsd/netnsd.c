@@ -51,10 +51,11 @@ static void on_socket(void *ctx, struct rpc_call *call, const void *request, int
 			&err);
 	if (fd < 0) {
 		rpc_reply_err(call, &err);
-		return;
+	} else {
+		rpc_reply(call, &nothing, &fd);
+		LOG(DEBUG, FIELDS(F("protocol", r->protocol)), "socket opened");
 	}
-	LOG(DEBUG, FIELDS(F("protocol", r->protocol)), "socket opened");
-	rpc_reply(call, &nothing, &fd);
+	inside_reap();
 }
 
 static void on_sysctl(void *ctx, struct rpc_call *call, const void *request, int *fds)
@@ -67,10 +68,12 @@ static void on_sysctl(void *ctx, struct rpc_call *call, const void *request, int
 	if (check_call(n, call, fds[0], &err) < 0 ||
 		inside_write_sysctls(fds[0], n->sysctl_dir_fd, r, &err) < 0) {
 		rpc_reply_err(call, &err);
-		return;
+	} else {
+		LOG(DEBUG, FIELDS(F("interface", r->if_name)), "%zu sysctls written",
+			r->settings.n);
+		rpc_reply(call, &nothing, NULL);
 	}
-	LOG(DEBUG, FIELDS(F("interface", r->if_name)), "%zu sysctls written", r->settings.n);
-	rpc_reply(call, &nothing, NULL);
+	inside_reap();
 }
 
 static const struct rpc_service services[] = {

@@ -189,7 +189,7 @@ def test_nothing_is_left_of_many_operations(statd, netnsd, pod):
         thread.join()
     # the last answer comes before the last descriptor is closed
     wait_for(lambda: open_fds(netnsd.pid) == before, what="the end of the last request")
-    assert children_of(netnsd.pid) == []
+    wait_for(lambda: children_of(netnsd.pid) == [], what="the end of the last child")
 
 
 def test_privileges_are_those_of_the_table(netnsd):
