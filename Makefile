@@ -202,7 +202,7 @@ BENCH := $(addprefix $(O)/tests/bench/,bare dmgr-standin kubelet runtime)
 $(O)/tests/bench/dmgr-standin: $(O)/obj/tests/bench/standin.o $(O)/obj/dmgr-dummy/main.o $(O)/dmgr-dummy.a
 $(O)/tests/bench/bare $(O)/tests/bench/kubelet $(O)/tests/bench/runtime: $(O)/tests/bench/%: \
 	$(O)/obj/tests/bench/%.o $(O)/obj/tests/bench/lines.o $(O)/obj/tests/bench/wire.o
-$(O)/tests/bench/dmgr-standin: LDFLAGS += $(call wrap,nl_link_get nl_link_find nl_link_add)
+$(O)/tests/bench/dmgr-standin: LDFLAGS += $(call wrap,nl_link_get nl_link_find nl_link_find_all nl_link_add nl_link_move_up)
 benches: $(BENCH)
 $(BENCH): $(O)/common.a
 	$(call say,LD)
