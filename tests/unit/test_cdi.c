@@ -10,6 +10,7 @@
 #include "common/util.h"
 #include "draplugind/cdi.h"
 #include "draplugind/tree.h"
+#include "tests/unit/unit.h"
 
 #define DRIVER "networkdriver.cilium.io"
 #define UID    "11111111-2222-3333-4444-555555555555"
@@ -207,8 +208,6 @@ int main(void)
 {
 	Suite *suite = suite_create("cdi");
 	TCase *tc = tcase_create("specifications");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, test_device_id);
@@ -219,9 +218,5 @@ int main(void)
 	tcase_add_test(tc, test_the_directory_may_come_and_go);
 	tcase_add_test(tc, test_failures_name_the_directory);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return unit_run(suite);
 }

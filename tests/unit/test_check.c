@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/util.h"
+#include "tests/unit/unit.h"
 
 #define X10  "xxxxxxxxxx"
 #define X60  X10 X10 X10 X10 X10 X10
@@ -184,14 +185,9 @@ int main(void)
 {
 	Suite *suite = suite_create("check");
 	TCase *tcase = tcase_create("check");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_loop_test(tcase, row_is_judged, 0, (int)ARRAY_SIZE(rows));
 	tcase_add_test(tcase, long_text_is_shortened);
 	suite_add_tcase(suite, tcase);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

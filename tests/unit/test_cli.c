@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
+#include "tests/unit/unit.h"
 
 struct options {
 	const char *level, *dir, *note;
@@ -257,15 +258,10 @@ int main(void)
 {
 	Suite *suite = suite_create("cli");
 	TCase *tcase = tcase_create("cli");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_loop_test(tcase, row_is_parsed, 0, (int)ARRAY_SIZE(rows));
 	tcase_add_test(tcase, help_is_laid_out);
 	tcase_add_test(tcase, full_stdout_is_told);
 	suite_add_tcase(suite, tcase);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

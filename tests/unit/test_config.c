@@ -6,6 +6,7 @@
 
 #include "statd/config.h"
 #include "tests/unit/records.h"
+#include "tests/unit/unit.h"
 
 #define HEAD                                                                                   \
 	"apiVersion: cilium.io/v2alpha1\n"                                                     \
@@ -440,8 +441,6 @@ int main(void)
 {
 	Suite *suite = suite_create("config");
 	TCase *tcase = tcase_create("config");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(tcase, defaults);
 	tcase_add_test(tcase, all_of_it);
@@ -453,9 +452,5 @@ int main(void)
 	tcase_add_test(tcase, of_another_node);
 	tcase_add_test(tcase, file);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

@@ -20,6 +20,7 @@
 
 #include "common/log.h"
 #include "common/util.h"
+#include "tests/unit/unit.h"
 
 /* --- the other end ------------------------------------------------------------------------------ */
 
@@ -434,8 +435,6 @@ int main(void)
 {
 	Suite *suite = suite_create("daemon");
 	TCase *tcase = tcase_create("daemon");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_test(tcase, readiness_is_told_once);
 	tcase_add_test(tcase, socket_may_be_a_file);
@@ -449,9 +448,5 @@ int main(void)
 	tcase_add_test(tcase, sockets_are_adopted);
 	tcase_add_test(tcase, sockets_of_others_are_left);
 	suite_add_tcase(suite, tcase);
-	srunner_set_fork_status(runner, CK_FORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run_forked(suite);
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
+#include "tests/unit/unit.h"
 
 /* --- what is read ------------------------------------------------------------------------------ */
 
@@ -368,8 +369,6 @@ int main(void)
 {
 	Suite *suite = suite_create("doc");
 	TCase *texts = tcase_create("texts"), *files = tcase_create("files");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	tcase_add_loop_test(texts, good_text_is_read, 0, (int)ARRAY_SIZE(good_rows));
 	tcase_add_loop_test(texts, bad_text_is_refused, 0, (int)ARRAY_SIZE(bad_rows));
@@ -385,8 +384,5 @@ int main(void)
 	tcase_add_test(files, fifo_is_refused);
 	tcase_add_test(files, long_file_is_refused);
 	suite_add_tcase(suite, files);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

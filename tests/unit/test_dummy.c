@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/link_move.h"
+#include "tests/unit/unit.h"
 
 #define UID   "1f0c-uid"
 #define MARK  "netclaim:" UID ":dummy0"
@@ -535,11 +536,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite());
 }

@@ -6,6 +6,7 @@
 
 #include "common/util.h"
 #include "statd/event.h"
+#include "tests/unit/unit.h"
 
 #define START 1000000
 
@@ -69,16 +70,10 @@ int main(void)
 {
 	Suite *suite = suite_create("event");
 	TCase *tcase = tcase_create("event");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(tcase, same_thing_is_told_once);
 	tcase_add_test(tcase, burst_is_bounded_and_fills_again);
 	tcase_add_test(tcase, refused_ones_do_not_count);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

@@ -13,6 +13,7 @@
 #include "common/rpc.h"
 #include "draplugind/grpc.h"
 #include "proto/dra.pb.h"
+#include "tests/unit/unit.h"
 
 #define DEADLINE_MS   20000
 #define MAX_STREAM_ID 512
@@ -750,8 +751,6 @@ int main(void)
 {
 	Suite *suite = suite_create("grpc");
 	TCase *wire = tcase_create("texts and numbers"), *tc = tcase_create("server");
-	SRunner *runner;
-	int failed;
 
 	(void)signal(SIGPIPE, SIG_IGN); /* as every daemon does */
 	tcase_add_loop_test(wire, test_timeout, 0, (int)ARRAY_SIZE(timeouts));
@@ -782,9 +781,5 @@ int main(void)
 	tcase_add_test(tc, test_a_server_that_goes_leaves_idle_clients_at_once);
 	tcase_add_test(tc, test_a_client_that_breaks_the_protocol_is_dropped);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return unit_run(suite);
 }

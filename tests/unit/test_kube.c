@@ -12,6 +12,7 @@
 #include "common/kube_lines.h"
 #include "common/kube_token.h"
 #include "common/util.h"
+#include "tests/unit/unit.h"
 
 /* --- paths and queries -------------------------------------------------------------------- */
 
@@ -398,8 +399,6 @@ int main(void)
 	TCase *lines = tcase_create("lines");
 	TCase *errors = tcase_create("errors");
 	TCase *token = tcase_create("token");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(texts, a_path_is_escaped, 0, ARRAY_SIZE(path_rows));
 	tcase_add_test(texts, a_query_is_escaped);
@@ -418,9 +417,5 @@ int main(void)
 	suite_add_tcase(suite, errors);
 	suite_add_tcase(suite, token);
 
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

@@ -11,6 +11,7 @@
 
 #include "common/doc.h"
 #include "common/util.h"
+#include "tests/unit/unit.h"
 
 #define PEM(what) "-----BEGIN " what "-----\nMIIB\n-----END " what "-----\n"
 #define CERT      PEM("CERTIFICATE")
@@ -407,8 +408,6 @@ int main(void)
 	Suite *suite = suite_create("kube_access");
 	TCase *files = tcase_create("files");
 	TCase *containers = tcase_create("containers");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(files, setup, teardown);
 	tcase_add_checked_fixture(containers, setup, teardown);
@@ -424,9 +423,5 @@ int main(void)
 	suite_add_tcase(suite, files);
 	suite_add_tcase(suite, containers);
 
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

@@ -15,6 +15,7 @@
 
 #include "common/log.h"
 #include "common/netns.h"
+#include "tests/unit/unit.h"
 
 #define LINK "vf0"
 #define UID  "1f0c-uid"
@@ -896,16 +897,8 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner;
-	int failed;
-
 	if (geteuid() != 0) {
-		printf("SKIP test_link_move: making network namespaces needs root\n");
-		return 77;
+		return unit_skip("test_link_move", "making network namespaces needs root");
 	}
-	runner = srunner_create(suite());
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite());
 }

@@ -12,6 +12,7 @@
 #include "common/mp.h"
 #include "statd/inventory.h"
 #include "tests/unit/records.h"
+#include "tests/unit/unit.h"
 
 #ifdef NETCLAIM_SANITIZED
 #define SANITIZED true
@@ -218,8 +219,6 @@ int main(void)
 {
 	Suite *suite;
 	TCase *tc;
-	SRunner *runner;
-	int failed;
 
 	if (SANITIZED) {
 		puts("a sanitized build allocates in its own way");
@@ -232,9 +231,5 @@ int main(void)
 	tcase_add_test(tc, unpacked_device);
 	tcase_add_test(tc, allocation_row);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

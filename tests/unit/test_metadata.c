@@ -12,6 +12,7 @@
 #include "common/util.h"
 #include "draplugind/metadata.h"
 #include "draplugind/tree.h"
+#include "tests/unit/unit.h"
 
 #define UID       "11111111-2222-3333-4444-555555555555"
 #define OTHER_UID "66666666-7777-8888-9999-000000000000"
@@ -328,8 +329,6 @@ int main(void)
 {
 	Suite *suite = suite_create("metadata");
 	TCase *tc = tcase_create("files");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, test_request_of_a_reference);
@@ -344,9 +343,5 @@ int main(void)
 	tcase_add_test(tc, test_removing_is_repeatable);
 	tcase_add_test(tc, test_links_are_not_followed);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return unit_run(suite);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/mp.h"
+#include "tests/unit/unit.h"
 
 #define LIMIT (16u << 20)
 
@@ -286,8 +287,6 @@ int main(void)
 {
 	Suite *suite = suite_create("mp");
 	TCase *tc = tcase_create("mp");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, test_row, 0, (int)(sizeof(rows) / sizeof(rows[0])));
@@ -298,9 +297,5 @@ int main(void)
 	tcase_add_test(tc, test_many_keys);
 	tcase_add_test(tc, test_random);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "nrihookd/bytes.h"
 #include "nrihookd/mux.h"
+#include "tests/unit/unit.h"
 
 struct streams {
 	struct buf plugin, runtime, other;
@@ -148,17 +149,11 @@ int main(void)
 {
 	Suite *suite = suite_create("mux");
 	TCase *tc = tcase_create("frames");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(tc, test_streams_are_the_same_at_any_cut);
 	tcase_add_test(tc, test_frames_sent_hold_at_most_4096_bytes);
 	tcase_add_test(tc, test_nothing_sent_is_no_frame);
 	tcase_add_test(tc, test_length_is_bounded);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return unit_run(suite);
 }

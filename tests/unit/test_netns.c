@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "common/util.h"
+#include "tests/unit/unit.h"
 
 static struct {
 	int own, pod, other; /* namespaces */
@@ -105,16 +106,8 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner;
-	int failed;
-
 	if (geteuid() != 0) {
-		printf("SKIP test_netns: making network namespaces needs root\n");
-		return 77;
+		return unit_skip("test_netns", "making network namespaces needs root");
 	}
-	runner = srunner_create(suite());
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite());
 }

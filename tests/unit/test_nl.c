@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Links over rtnetlink, on the real kernel, in a network namespace of the test's own. */
 #include "common/nl.h"
+#include "tests/unit/unit.h"
 
 #include <check.h>
 #include <errno.h>
@@ -269,16 +270,8 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner;
-	int failed;
-
 	if (geteuid() != 0) {
-		printf("SKIP test_nl: making network namespaces needs root\n");
-		return 77;
+		return unit_skip("test_nl", "making network namespaces needs root");
 	}
-	runner = srunner_create(suite());
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite());
 }

@@ -11,6 +11,7 @@
 #include "nrihookd/nri.h"
 #include "proto/nri.pb.h"
 #include "proto/ttrpc.pb.h"
+#include "tests/unit/unit.h"
 
 #define PLUGIN "nri.pkg.api.v1alpha1.Plugin"
 
@@ -781,8 +782,6 @@ int main(void)
 	TCase *replayed = tcase_create("recordings"),
 	      *registration = tcase_create("registration");
 	TCase *calls = tcase_create("calls"), *events = tcase_create("events");
-	SRunner *runner;
-	int failed;
 
 	tcase_set_timeout(replayed, 120);
 	tcase_add_loop_test(replayed, test_recording, 0, (int)ARRAY_SIZE(recordings));
@@ -805,9 +804,5 @@ int main(void)
 	tcase_add_test(events, test_errors);
 	tcase_add_test(events, test_unanswered_events_are_bounded);
 	suite_add_tcase(suite, events);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return unit_run(suite);
 }

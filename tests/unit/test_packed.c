@@ -6,6 +6,7 @@
 
 #include "common/packed.h"
 #include "tests/unit/records.h"
+#include "tests/unit/unit.h"
 
 static struct packed *pack(const char *text)
 {
@@ -152,8 +153,6 @@ int main(void)
 {
 	Suite *suite = suite_create("packed");
 	TCase *tc = tcase_create("packed");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tc, comes_out_as_it_went_in, 0, ARRAY_SIZE(objects));
 	tcase_add_test(tc, nothing_is_taken_everywhere);
@@ -162,9 +161,5 @@ int main(void)
 	tcase_add_test(tc, depth_is_that_of_the_deepest);
 	tcase_add_test(tc, it_takes_few_bytes);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

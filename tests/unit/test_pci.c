@@ -18,6 +18,7 @@
 
 #include "common/util.h"
 #include "draplugind/tree.h"
+#include "tests/unit/unit.h"
 
 #define ROOT "devices/pci0000:00"
 #define PF   "0000:02:00.0"
@@ -1029,11 +1030,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite());
 }

@@ -5,6 +5,7 @@
 
 #include "statd/podclaims.h"
 #include "tests/unit/records.h"
+#include "tests/unit/unit.h"
 
 static const struct row {
 	const char *pod, *names;
@@ -89,14 +90,8 @@ int main(void)
 {
 	Suite *suite = suite_create("podclaims");
 	TCase *tcase = tcase_create("podclaims");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tcase, names, 0, ARRAY_SIZE(rows));
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

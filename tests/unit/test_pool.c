@@ -5,6 +5,7 @@
 
 #include "statd/pool.h"
 #include "tests/unit/records.h"
+#include "tests/unit/unit.h"
 
 #define DUMMY                                                                                  \
 	"{'name': 'dummy0', 'ifName': 'dummy0', 'kernelIfName': 'dummy0', 'state': {},"        \
@@ -248,17 +249,11 @@ int main(void)
 {
 	Suite *suite = suite_create("pool");
 	TCase *tcase = tcase_create("pool");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tcase, match, 0, ARRAY_SIZE(rows));
 	tcase_add_test(tcase, explain);
 	tcase_add_loop_test(tcase, resolve, 0, ARRAY_SIZE(resolutions));
 	tcase_add_loop_test(tcase, filter_fields_are_checked, 0, ARRAY_SIZE(checks));
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

@@ -30,6 +30,7 @@
 
 #include "common/log.h"
 #include "common/util.h"
+#include "tests/unit/unit.h"
 
 #define NOBODY  65534
 #define MAX_FDS 128
@@ -747,8 +748,6 @@ int main(void)
 {
 	Suite *suite = suite_create("privileges");
 	TCase *tcase = tcase_create("privileges");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	log_init("test", LOG_ERROR);
 	add_as_root(tcase);
@@ -760,9 +759,5 @@ int main(void)
 	add_confine(tcase);
 	suite_add_tcase(suite, tcase);
 	/* privileges that are dropped do not come back for the next test */
-	srunner_set_fork_status(runner, CK_FORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run_forked(suite);
 }

@@ -22,6 +22,7 @@
 
 #include "common/log.h"
 #include "draplugind/tree.h"
+#include "tests/unit/unit.h"
 
 #define PF0        "0000:01:00.0"
 #define PF1        "0000:02:00.0"
@@ -615,8 +616,6 @@ int main(void)
 {
 	Suite *suite = suite_create("provision");
 	TCase *tcase = tcase_create("provision");
-	SRunner *runner = srunner_create(suite);
-	int failed;
 
 	log_init("test", LOG_ERROR);
 	tcase_add_checked_fixture(tcase, setup, teardown);
@@ -643,9 +642,5 @@ int main(void)
 	tcase_add_test(tcase, each_problem_is_logged_once);
 	suite_add_tcase(suite, tcase);
 	/* a child of each test's own */
-	srunner_set_fork_status(runner, CK_FORK);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run_forked(suite);
 }

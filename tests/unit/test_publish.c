@@ -7,6 +7,7 @@
 #include "statd/inventory.h"
 #include "statd/publish.h"
 #include "tests/unit/records.h"
+#include "tests/unit/unit.h"
 
 static struct tables tables;
 static struct pool_list pools;
@@ -549,8 +550,6 @@ int main(void)
 {
 	Suite *suite = suite_create("publish");
 	TCase *inventory = tcase_create("inventory"), *publish = tcase_create("publish");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(inventory, setup, teardown);
 	tcase_add_test(inventory, inventory_is_replaced);
@@ -575,9 +574,5 @@ int main(void)
 	tcase_add_test(publish, too_much_to_tell);
 	tcase_add_test(publish, note_names_some_pools);
 	suite_add_tcase(suite, publish);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

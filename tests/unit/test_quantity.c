@@ -5,6 +5,7 @@
 
 #include "common/util.h"
 #include "statd/quantity.h"
+#include "tests/unit/unit.h"
 
 static const struct {
 	const char *text;
@@ -118,16 +119,10 @@ int main(void)
 {
 	Suite *suite = suite_create("quantity");
 	TCase *tcase = tcase_create("quantity");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tcase, value, 0, ARRAY_SIZE(values));
 	tcase_add_loop_test(tcase, refusal, 0, ARRAY_SIZE(refused));
 	tcase_add_test(tcase, compare);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

@@ -8,6 +8,7 @@
 #include "common/api.h"
 #include "common/mp.h"
 #include "common/rec.h"
+#include "tests/unit/unit.h"
 
 struct inner {
 	char *name;
@@ -477,8 +478,6 @@ int main(void)
 {
 	Suite *suite = suite_create("rec");
 	TCase *tc = tcase_create("rec");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tc, test_round_trip, 0, COUNT(round_trips));
 	tcase_add_loop_test(tc, test_wire_round_trip, 0, COUNT(round_trips));
@@ -496,9 +495,5 @@ int main(void)
 	tcase_add_test(tc, test_contract);
 	tcase_add_test(tc, test_manager_types);
 	suite_add_tcase(suite, tc);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "nrihookd/release.h"
+#include "tests/unit/unit.h"
 
 static const struct {
 	const char *runtime, *version;
@@ -66,15 +67,9 @@ int main(void)
 {
 	Suite *suite = suite_create("release");
 	TCase *table = tcase_create("table");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(
 		table, releases_that_leak, 0, (int)(sizeof(rows) / sizeof(rows[0])));
 	suite_add_tcase(suite, table);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return unit_run(suite);
 }

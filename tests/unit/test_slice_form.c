@@ -5,6 +5,7 @@
 
 #include "statd/slice_form.h"
 #include "tests/unit/records.h"
+#include "tests/unit/unit.h"
 
 #define SLICE(spec_)      "{'metadata': {'name': 'x'}, 'spec': {'driver': 'd'" spec_ "}}"
 #define DEVICES(devices_) SLICE(", 'devices': [" devices_ "]")
@@ -126,17 +127,11 @@ int main(void)
 {
 	Suite *suite = suite_create("slice_form");
 	TCase *tcase = tcase_create("form");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tcase, same, 0, ARRAY_SIZE(rows));
 	tcase_add_test(tcase, odd_objects);
 	tcase_add_test(tcase, deep_objects);
 	tcase_add_test(tcase, gated_parts);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

@@ -6,6 +6,7 @@
 
 #include "statd/slice_limits.h"
 #include "tests/unit/records.h"
+#include "tests/unit/unit.h"
 
 #define TEN(x) x x x x x x x x x x
 #define N31    TEN("a") TEN("b") TEN("c") "d"
@@ -290,8 +291,6 @@ int main(void)
 {
 	Suite *suite = suite_create("slice_limits");
 	TCase *tcase = tcase_create("limits");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tcase, attribute, 0, ARRAY_SIZE(attributes));
 	tcase_add_loop_test(tcase, capacity, 0, ARRAY_SIZE(capacities));
@@ -300,9 +299,5 @@ int main(void)
 	tcase_add_test(tcase, how_many);
 	tcase_add_test(tcase, note_is_bounded);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

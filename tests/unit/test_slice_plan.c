@@ -7,6 +7,7 @@
 
 #include "statd/slice_limits.h"
 #include "statd/slice_plan.h"
+#include "tests/unit/unit.h"
 
 /* --- names -------------------------------------------------------------------------------- */
 
@@ -315,8 +316,6 @@ int main(void)
 {
 	Suite *suite = suite_create("slice_plan");
 	TCase *tcase = tcase_create("plan");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_loop_test(tcase, index_width, 0, ARRAY_SIZE(widths));
 	tcase_add_loop_test(tcase, index_of_name, 0, ARRAY_SIZE(indexes));
@@ -329,9 +328,5 @@ int main(void)
 	tcase_add_loop_test(tcase, layout_is_stable, 0, 20);
 	tcase_add_loop_test(tcase, operations, 0, ARRAY_SIZE(plans));
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

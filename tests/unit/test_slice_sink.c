@@ -16,6 +16,7 @@
 #include "statd/slice_sink.h"
 #include "tests/unit/records.h"
 #include "tests/unit/slice_server.h"
+#include "tests/unit/unit.h"
 
 /* --- the node ----------------------------------------------------------------------------- */
 
@@ -992,8 +993,6 @@ int main(void)
 {
 	Suite *suite = suite_create("slice_sink");
 	TCase *tcase = tcase_create("sink");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 120);
@@ -1025,9 +1024,5 @@ int main(void)
 	tcase_add_loop_test(tcase, any_life, 0, LIVES);
 	tcase_add_loop_test(tcase, any_life_among_others, 0, LIVES);
 	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

@@ -16,6 +16,7 @@
 #include "dmgr-sriov/uevent.h"
 #include "draplugind/tree.h"
 #include "tests/unit/records.h"
+#include "tests/unit/unit.h"
 
 #define ADDR   "0000:03:00.1"
 #define DEVICE "0000-03-00-1"
@@ -580,11 +581,5 @@ static Suite *suite(void)
 
 int main(void)
 {
-	SRunner *runner = srunner_create(suite());
-	int failed;
-
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite());
 }

@@ -11,6 +11,7 @@
 #include "statd/schema.h"
 #include "statd/table.h"
 #include "tests/unit/records.h"
+#include "tests/unit/unit.h"
 
 /* --- a table of words --------------------------------------------------------------------- */
 
@@ -721,8 +722,6 @@ int main(void)
 	Suite *suite = suite_create("table");
 	TCase *rows = tcase_create("rows"), *watching = tcase_create("watching");
 	TCase *complete = tcase_create("completeness"), *schema = tcase_create("schema");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_checked_fixture(rows, setup, teardown);
 	tcase_add_test(rows, rows_are_in_byte_order);
@@ -754,9 +753,5 @@ int main(void)
 	tcase_add_test(schema, siphash_reference_vectors);
 	suite_add_tcase(suite, schema);
 
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	return unit_run(suite);
 }

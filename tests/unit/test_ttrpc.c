@@ -6,6 +6,7 @@
 
 #include "nrihookd/bytes.h"
 #include "nrihookd/ttrpc.h"
+#include "tests/unit/unit.h"
 
 static void put_raw(struct buf *out, uint32_t len, uint32_t stream, uint8_t type,
 	const void *data, size_t n)
@@ -279,8 +280,6 @@ int main(void)
 {
 	Suite *suite = suite_create("ttrpc");
 	TCase *messages = tcase_create("messages"), *envelopes = tcase_create("envelopes");
-	SRunner *runner;
-	int failed;
 
 	tcase_add_test(messages, test_messages_are_the_same_at_any_cut);
 	tcase_add_test(messages, test_long_message_is_taken_and_its_memory_given_back);
@@ -293,9 +292,5 @@ int main(void)
 	tcase_add_test(envelopes, test_response);
 	tcase_add_test(envelopes, test_bytes_of_answers);
 	suite_add_tcase(suite, envelopes);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return unit_run(suite);
 }
