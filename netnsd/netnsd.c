@@ -52,8 +52,8 @@ static void on_socket(void *ctx, struct rpc_call *call, const void *request, int
 	if (fd < 0) {
 		rpc_reply_err(call, &err);
 	} else {
-		rpc_reply(call, &nothing, &fd);
 		LOG(DEBUG, FIELDS(F("protocol", r->protocol)), "socket opened");
+		rpc_reply(call, &nothing, &fd);
 	}
 	inside_reap();
 }
