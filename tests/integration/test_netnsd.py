@@ -65,7 +65,7 @@ def statd(rundir):
 
 @pytest.fixture
 def netnsd(statd, procs, rundir):
-    process = procs.start("netnsd", "--runtime-dir", rundir)
+    process = procs.start("netnsd", "--runtime-dir", rundir, "--log-level", "debug")
     assert statd.next_hello() == {"type": "netns", "version": process_version()}
     return process
 
@@ -208,7 +208,7 @@ def test_statd_may_come_back(statd, netnsd, pod):
 
 def test_refusal_is_told_and_tried_again(statd, procs, rundir):
     statd.refusal = mprpc.Error("conflict", "there is a netnsd already")
-    process = procs.start("netnsd", "--runtime-dir", rundir)
+    process = procs.start("netnsd", "--runtime-dir", rundir, "--log-level", "debug")
     process.wait_log("statd refuses us.*there is a netnsd already")
     statd.next_hello()
     statd.refusal = None
