@@ -127,7 +127,8 @@ def pod():
 @pytest.fixture
 def start(procs, rundir, host, tree):
     def start_manager():
-        return procs.start(*host.inside(procs.build / "dmgr-sriov", "--runtime-dir", rundir, "--sysfs-root", tree.path),
+        return procs.start(*host.inside(procs.build / "dmgr-sriov", "--runtime-dir", rundir, "--sysfs-root", tree.path,
+                                        "--log-level", "debug"),
                            name="dmgr-sriov")
     return start_manager
 
