@@ -69,7 +69,8 @@ def pod():
 @pytest.fixture
 def start(procs, rundir, host):
     def start_manager():
-        return procs.start(*host.inside(procs.build / "dmgr-dummy", "--runtime-dir", rundir, "--log-level", "debug"), name="dmgr-dummy")
+        return procs.start(*host.inside(procs.build / "dmgr-dummy", "--runtime-dir", rundir, "--log-level", "debug"),
+                           name="dmgr-dummy")
     return start_manager
 
 
