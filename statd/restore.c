@@ -150,20 +150,34 @@ struct handover {
 	struct strlist keys; /* of the rows handed over, in order */
 };
 
+/* What a row's problem begins with if it is of restoring, and of nothing else. */
+#define CANNOT_RESTORE "its manager cannot restore it"
+
+/* Any other problem stays: a manager that is back does not finish what an attach or a detach has
+ * left half done, and by its problem the row is known not to be whole (row_is_attached()). */
+static void set_restore_problem(struct alloc_row *row, const char *problem)
+{
+	if (row->problem && !str_has_prefix(row->problem, CANNOT_RESTORE))
+		return;
+	free(row->problem);
+	row->problem = xstrdup_opt(problem);
+}
+
 static void take_verdict(struct statd *s, const char *key, const struct restore_verdict *v)
 {
 	struct alloc_row row;
 
 	if (!row_take(s, key, &row))
 		return;
-	free(row.problem);
-	row.problem = NULL;
 	if (v->device) {
 		rec_fini(&rec_device, row.prepared);
 		rec_copy(&rec_device, row.prepared, v->device);
+		set_restore_problem(&row, NULL);
 	} else {
-		row.problem = xasprintf("its manager cannot restore it: %s",
-			v->error ? v->error : "it does not say why");
+		cleanup_free char *problem = xasprintf(
+			CANNOT_RESTORE ": %s", v->error ? v->error : "it does not say why");
+
+		set_restore_problem(&row, problem);
 		LOG(ERROR,
 			FIELDS(F("claim", row.claim_uid), F("device", row.device_name),
 				F("err", v->error)),

@@ -244,6 +244,33 @@ def test_what_could_not_be_taken_back_is_not_taken_for_attached(at, netns):
     assert at.attached() == [] and at.namespaces_held() == []
 
 
+class Forgetful(LookingManager):
+    def _restore(self, params):
+        return {"verdicts": [{"error": "what is this?"} for _ in params.get("allocations", [])]}
+
+
+@pytest.mark.parametrize("managers", [[LookingManager], [Forgetful, LookingManager]])
+def test_manager_that_comes_back_makes_nothing_whole(at, netns, managers):
+    """It takes over what it is told of, but what was left half done when it went is still to be done."""
+    at.prepare("c1", [result("dummy0")],
+               config=[opaque({"podIfName": "net1", "interfaceSysctlIPv4": {"arp_filter": "1"}})])
+    at.dummy.failures["device.detach", "dummy0"] = mprpc.Error("unavailable", "not now")
+    with pytest.raises(mprpc.Error, match="sysctl"):
+        at.attach(netns)  # there is no net1 yet
+    ref = {"podUID": POD, "sandboxID": "sandbox-1"}
+    for manager in managers:
+        at.dummy.close()
+        at.house.wait_peer("dmgr-dummy", "missing")
+        at.dummy = manager(at.house, "dummy", [h.dedicated(f"dummy{i}") for i in range(3)])
+        procs_module.wait_for(lambda: at.dummy.asked("device.audit"), what="the end of restoring")
+        assert at.front.call("pod.check", ref) == {"wanted": 1, "there": 0}
+    netns.ip("link", "add", "net1", "type", "veth", "peer", "name", "other")
+    assert at.attach(netns) == 1
+    assert netns.sysctl("ipv4/conf/net1/arp_filter") == "1"
+    assert at.front.call("pod.check", ref) == {"wanted": 1, "there": 1}
+    assert not at.house.rows()[0].get("Problem")
+
+
 def test_what_was_there_before_is_not_taken_back(at, netns):
     """A pod may be using it: statd that has restarted attaches again what running pods have."""
     at.prepare("c1", [result("dummy0"), result("dummy1", "b")], config=[
