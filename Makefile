@@ -6,7 +6,8 @@
 #	make install    into $(DESTDIR)$(PREFIX)
 #	make unit, integration, vmtest, clustertest, lint    one suite of the tests each
 #	make fuzz       look for trouble in the decoders, FUZZ_SECONDS=60 each
-#	make crashwalk  kill and stop every daemon at every message (root, an hour)
+#	make crashwalk  kill and stop every daemon at every message (root, an hour); CRASHWALK_ARGS
+#	make modelwalk  do everything that can happen to a node, at random, beside a model (root, ten minutes); MODELWALK_ARGS
 #	make bench      measure it (root); BENCH_ARGS=--help says what else it can
 #
 # BUILD=release|debug|asan|cov|fuzz picks the kind of build, each in build/<kind>. CC may be gcc or
@@ -61,7 +62,7 @@ LDFLAGS_fuzz := -fsanitize=address,undefined
 
 # what a compiler offers is asked once and kept; goals that run before one is installed do not ask
 PROBE := build/probe-$(notdir $(CC)).mk
-NEED_NO_COMPILER := bench clean clustertest crashwalk deps test-deps check demo fuzz lint unit integration vmtest uninstall
+NEED_NO_COMPILER := bench clean clustertest crashwalk modelwalk deps test-deps check demo fuzz lint unit integration vmtest uninstall
 ifneq ($(filter-out $(NEED_NO_COMPILER),$(or $(MAKECMDGOALS),all)),)
 -include $(PROBE)
 endif
@@ -168,21 +169,26 @@ $(O)/tests/unit/test_%: $(O)/obj/tests/unit/test_%.o $(PROGRAMS:%=$(O)/%.a) $(O)
 # functions that a unit's test puts its own in front of
 wrap = $(patsubst %,-Wl$(comma)--wrap=%,$(1))
 comma := ,
-WRAP_dummy := $(call wrap,nl_link_get nl_link_find_all nl_link_add nl_link_del \
-	nl_link_set_alias_and_group)
+WRAP_dummy := $(call wrap,nl_link_get nl_link_get_by_index nl_link_find nl_link_find_all nl_link_add \
+	nl_link_del nl_link_set_alias_and_group)
+WRAP_link_table := $(call wrap,nl_link_get nl_link_find_all)
 WRAP_link_move := $(call wrap,nl_link_set_name nl_link_set_number nl_link_set_mac nl_link_set_up \
 	nl_link_add_altname nl_link_del_altname nl_link_move nl_link_move_up)
+WRAP_nl_vf := $(call wrap,nl_talk)
+WRAP_rpc_client := $(call wrap,uv_timer_start uv_now)
 WRAP_provision := $(call wrap,write)
 
-# a client of the API server that does what its command line says
-TOOLS := $(O)/tests/cluster/kubetool
+# a client of the API server, and statd's store, that do what their command line says
+TOOLS := $(addprefix $(O)/tests/cluster/,kubetool storetool)
 
+$(O)/tests/cluster/storetool: $(O)/statd.a $(O)/proto.a
 $(TOOLS): $(O)/tests/cluster/%: $(O)/obj/tests/cluster/%.o $(O)/common.a
 	$(call say,LD)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $^ $(LIBS_statd) $(LIBS_common)
+	$(Q)$(CC) $(ALL_LDFLAGS) -o $@ $(filter %.o,$^) -Wl,--start-group $(filter %.a,$^) \
+		-Wl,--end-group $(LIBS_statd) $(LIBS_common)
 
-units: $(UNITS) $(TOOLS)
+units: $(UNITS) $(TOOLS) $(O)/tests/bench/dmgr-standin
 
 # with clang and BUILD=fuzz; a target may put a function of its own in the place of a module's
 FUZZERS := $(patsubst tests/fuzz/%.c,$(O)/tests/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
@@ -197,12 +203,13 @@ $(O)/tests/fuzz/fuzz_%: $(O)/obj/tests/fuzz/fuzz_%.o $(O)/obj/tests/fuzz/fuzz.o 
 fuzzers: $(FUZZERS)
 
 # the bench's measuring peers, and dmgr-dummy with a kind of link that more kernels make
-BENCH := $(addprefix $(O)/tests/bench/,bare dmgr-standin kubelet runtime)
+BENCH := $(addprefix $(O)/tests/bench/,api bare dmgr-standin kubelet runtime)
 
 $(O)/tests/bench/dmgr-standin: $(O)/obj/tests/bench/standin.o $(O)/obj/dmgr-dummy/main.o $(O)/dmgr-dummy.a
-$(O)/tests/bench/bare $(O)/tests/bench/kubelet $(O)/tests/bench/runtime: $(O)/tests/bench/%: \
+$(addprefix $(O)/tests/bench/,api bare kubelet runtime): $(O)/tests/bench/%: \
 	$(O)/obj/tests/bench/%.o $(O)/obj/tests/bench/lines.o $(O)/obj/tests/bench/wire.o
-$(O)/tests/bench/dmgr-standin: LDFLAGS += $(call wrap,nl_link_get nl_link_find nl_link_find_all nl_link_add nl_link_move_up)
+$(O)/tests/bench/dmgr-standin: LDFLAGS += $(call wrap,nl_link_get nl_link_get_by_index nl_link_find nl_link_find_all \
+	nl_link_add nl_link_move_up)
 benches: $(BENCH)
 $(BENCH): $(O)/common.a
 	$(call say,LD)
@@ -261,6 +268,10 @@ crashwalk: test-deps
 	+$(MAKE) --no-print-directory -j$(JOBS) all
 	NETCLAIM_BUILD=$(O) tests/crash/crashwalk.sh $(CRASHWALK_ARGS)
 
+modelwalk: test-deps
+	+$(MAKE) --no-print-directory -j$(JOBS) all $(O)/tests/bench/dmgr-standin
+	NETCLAIM_BUILD=$(O) tests/model/modelwalk.sh $(MODELWALK_ARGS)
+
 bench: test-deps
 	+$(MAKE) --no-print-directory -j$(JOBS) all benches
 	NETCLAIM_BUILD=$(O) tests/bench/bench.py $(BENCH_ARGS)
@@ -286,7 +297,7 @@ uninstall:
 	rm -f $(foreach m,$(MANS),$(DESTDIR)$(mandir)/man$(subst .,,$(suffix $(m)))/$(m))
 	rm -rf $(DESTDIR)$(docdir)
 
-.PHONY: all bench benches check clean clustertest crashwalk demo deps fuzz fuzzers install integration lint mans test-deps tidy \
+.PHONY: all bench benches check clean clustertest crashwalk demo deps fuzz fuzzers install integration lint mans modelwalk test-deps tidy \
 	uninstall unit units vmtest
 .SECONDARY:
 .DELETE_ON_ERROR:

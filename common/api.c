@@ -14,11 +14,13 @@
 
 #include "common/check.h"
 
-#define MAX_DEVICES     4096 /* of one manager: 64 slices of 64 */
+#define MAX_DEVICES     DEVICE_LIST_MAX_DEVICES /* of one manager */
 #define MAX_ALLOCATIONS 16384
 #define MAX_RESULTS     32  /* allocation results of a claim (resource.k8s.io/v1) */
 #define MAX_POD_DEVICES 256 /* of one pod, over all its claims */
 #define MAX_PODS        8192
+#define MAX_CONSUMERS   256 /* of a claim: ResourceClaimReservedForMaxSize */
+#define MAX_POD_CLAIMS  256 /* that one container names */
 #define MAX_SYSCTLS     128
 #define MAX_ERROR       ERR_MESSAGE_MAX
 #define MAX_ANY_INT     INT64_MAX
@@ -107,6 +109,8 @@ FIELDS_OF(device_fields){
 		"name -> {value, requestPolicy}"),
 	REC_BOOL(struct device, allow_multiple, "allowMultipleAllocations", REC_OPTIONAL,
 		"several claims may share it"),
+	REC_PACKED(struct device, alternatives, "alternatives", REC_OPTIONAL,
+		"attribute -> [further values that pool filters find it by]"),
 };
 REC_DESC(rec_device, struct device, "device", device_fields, NULL, "a device of a manager");
 
@@ -188,6 +192,16 @@ FIELDS_OF(alloc_row_fields){
 		"last failure of attach, detach or free"),
 	REC_SUB(struct alloc_row, prepared, "Prepared", REC_OPTIONAL, struct device,
 		&rec_device, "as the manager returned it"),
+	REC_BOOL(struct alloc_row, unfinished, "Unfinished", REC_OPTIONAL,
+		"its setup is under way, or is to be undone"),
+	REC_BOOL(struct alloc_row, has_left, "HasLeft", REC_OPTIONAL,
+		"it was in a sandbox of the pod that has ended"),
+	REC_BOOL(struct alloc_row, generated, "Generated", REC_OPTIONAL,
+		"a template made the claim"),
+	REC_INT(struct alloc_row, generation, "ClaimGeneration", REC_OPTIONAL, 0, MAX_ANY_INT,
+		"of the claim as it was prepared"),
+	REC_STRLIST(struct alloc_row, pods, "Pods", REC_OPTIONAL, MAX_CONSUMERS, NULL,
+		"pods that may have it, where it is not known which one"),
 };
 REC_DESC(rec_alloc_row_statedb, struct alloc_row, "allocation row", alloc_row_statedb_fields,
 	NULL, "networkdriver-dra-allocations, the seed's columns");
@@ -218,12 +232,11 @@ FIELDS_OF(manager_hello_result_fields){
 static REC_DESC(rec_manager_hello_result, struct manager_hello_result, "hello result",
 	manager_hello_result_fields, NULL, "what a manager works from");
 
-/* An error message of ours, and as much again around it. */
 static int check_note(const char *text, struct err *err)
 {
-	if (!*text || strlen(text) >= 2 * ERR_MESSAGE_MAX)
-		return err_set(
-			err, ERR_INVALID, "must have 1 to %d bytes", 2 * ERR_MESSAGE_MAX - 1);
+	if (!*text || strlen(text) >= DEVICE_LIST_NOTE_SIZE)
+		return err_set(err, ERR_INVALID, "must have 1 to %d bytes",
+			DEVICE_LIST_NOTE_SIZE - 1);
 	return 0;
 }
 
@@ -279,6 +292,13 @@ FIELDS_OF(name_list_fields){
 };
 static REC_DESC(rec_name_list, struct name_list, "names", name_list_fields, NULL,
 	"names to be checked in a namespace");
+
+FIELDS_OF(device_appeared_fields){
+	REC_STR(struct device_appeared, name, "name", REC_REQUIRED, MAX_LABEL, check_dns_label,
+		"of the device"),
+};
+static REC_DESC(rec_device_appeared, struct device_appeared, "device", device_appeared_fields,
+	NULL, "a device whose link has appeared");
 
 FIELDS_OF(device_attach_fields){
 	REC_SUB(struct device_attach, allocation, "allocation", REC_REQUIRED,
@@ -381,6 +401,10 @@ FIELDS_OF(front_hello_result_fields){
 		MAX_ANY_INT, "before giving up"),
 	REC_BOOL(struct front_hello_result, ready, "ready", REC_REQUIRED,
 		"both tables are initialised"),
+	REC_INT(struct front_hello_result, state_dev, "stateDev", REC_OPTIONAL, INT64_MIN,
+		INT64_MAX, "st_dev of the state directory"),
+	REC_INT(struct front_hello_result, state_ino, "stateIno", REC_OPTIONAL, INT64_MIN,
+		INT64_MAX, "st_ino of the state directory"),
 };
 static REC_DESC(rec_front_hello_result, struct front_hello_result, "hello result",
 	front_hello_result_fields, NULL, "what a front works from");
@@ -439,6 +463,8 @@ FIELDS_OF(pod_attach_fields){
 		"for messages"),
 	REC_STR(struct pod_attach, pod_namespace, "podNamespace", REC_OPTIONAL, MAX_SUBDOMAIN,
 		NULL, "for messages"),
+	REC_STRLIST(struct pod_attach, claims, "claims", REC_OPTIONAL, MAX_POD_CLAIMS,
+		check_claim_dir, "that its containers were given"),
 };
 static REC_DESC(rec_pod_attach, struct pod_attach, "pod", pod_attach_fields, NULL,
 	"a sandbox that starts");
@@ -446,6 +472,8 @@ static REC_DESC(rec_pod_attach, struct pod_attach, "pod", pod_attach_fields, NUL
 FIELDS_OF(pod_attach_result_fields){
 	REC_INT(struct pod_attach_result, devices, "devices", REC_REQUIRED, 0, MAX_ALLOCATIONS,
 		"that are in the sandbox now"),
+	REC_STRLIST(struct pod_attach_result, claims, "claims", REC_OPTIONAL, MAX_POD_CLAIMS,
+		check_claim_dir, "that it has all devices of"),
 };
 static REC_DESC(rec_pod_attach_result, struct pod_attach_result, "attached pod",
 	pod_attach_result_fields, NULL, "answer to an attach");
@@ -472,6 +500,8 @@ FIELDS_OF(pod_ref_fields){
 	REC_STR(struct pod_ref, pod_uid, "podUID", REC_REQUIRED, MAX_UID, check_uid, "the pod"),
 	REC_STR(struct pod_ref, sandbox_id, "sandboxID", REC_REQUIRED, 0, check_sandbox_id,
 		"its sandbox"),
+	REC_STRLIST(struct pod_ref, claims, "claims", REC_OPTIONAL, MAX_POD_CLAIMS,
+		check_claim_dir, "that the container at hand was given"),
 };
 static REC_DESC(rec_pod_ref, struct pod_ref, "pod", pod_ref_fields, NULL, "a live sandbox");
 
@@ -540,6 +570,15 @@ FIELDS_OF(status_peer_fields){
 static REC_DESC(rec_status_peer, struct status_peer, "peer", status_peer_fields, NULL,
 	"a process around statd");
 
+FIELDS_OF(status_calls_fields){
+	REC_STR(struct status_calls, request, "request", REC_REQUIRED, MAX_LABEL, NULL,
+		"verb and resource"),
+	REC_INT(struct status_calls, count, "count", REC_REQUIRED, 0, MAX_ANY_INT,
+		"how often it was sent"),
+};
+static REC_DESC(rec_status_calls, struct status_calls, "calls", status_calls_fields, NULL,
+	"requests of one kind to the API server");
+
 FIELDS_OF(status_result_fields){
 	REC_STR(struct status_result, version, "version", REC_REQUIRED, MAX_WORD, NULL,
 		"of statd"),
@@ -566,8 +605,12 @@ FIELDS_OF(status_result_fields){
 		"rows"),
 	REC_INT(struct status_result, revision, "revision", REC_REQUIRED, 0, MAX_ANY_INT,
 		"of the tables"),
+	REC_INT(struct status_result, status_due, "statusDue", REC_OPTIONAL, 0, MAX_ANY_INT,
+		"claims whose status is still to be written"),
 	REC_RECS(struct status_result, peers, "peers", REC_ALWAYS, 0, struct status_peer,
 		&rec_status_peer, "expected or connected"),
+	REC_RECS(struct status_result, calls, "calls", REC_OPTIONAL, 0, struct status_calls,
+		&rec_status_calls, "to the API server since the start"),
 };
 static REC_DESC(rec_status_result, struct status_result, "status", status_result_fields, NULL,
 	"how the node's driver fares");
@@ -604,6 +647,8 @@ static const struct api_method_info methods[API_METHOD_MAX] = {
 		"who connects; answered with its configuration"},
 	[API_MANAGER_DEVICES] = {"manager.devices", "manager", "statd", &rec_device_list,
 		&rec_empty, 10000, 0, 0, true, "the complete inventory, every time it changes"},
+	[API_MANAGER_APPEARED] = {"manager.appeared", "manager", "statd", &rec_device_appeared,
+		NULL, 0, 0, 0, true, "a device's link has appeared on the host"},
 	[API_DEVICE_RESTORE] = {"device.restore", "statd", "manager", &rec_alloc_list,
 		&rec_restore_result, 30000, 0, 0, true,
 		"rebuild what was prepared before a restart; makes nothing in the kernel"},
@@ -623,6 +668,10 @@ static const struct api_method_info methods[API_METHOD_MAX] = {
 		"move into the namespace handed over, with an rtnetlink socket inside it"},
 	[API_DEVICE_DETACH] = {"device.detach", "statd", "manager", &rec_device_attach,
 		&rec_empty, 1500, 2, 0, true, "take back as it was found"},
+	[API_DEVICE_RECLAIM] = {"device.reclaim", "statd", "manager", &rec_device_alloc,
+		&rec_empty, 1500, 0, 0, true,
+		"put a link as it was that has come back to the host by itself; busy if it has "
+		"not"},
 	[API_DEVICE_AUDIT] = {"device.audit", "statd", "manager", &rec_device_audit,
 		&rec_device_audit_result, 30000, 0, 0, true,
 		"what in the kernel is ours and belongs to no claim of the list"},

@@ -45,6 +45,9 @@ struct device {
 				      {"version": …} */
 	struct packed *capacity;   /* name -> {"value": …, "requestPolicy": …} */
 	struct rec_bool allow_multiple;
+	/* attribute's name -> [text, …]: further values that pool filters find it by, as the
+	 * alternative names of an interface; not published */
+	struct packed *alternatives;
 };
 extern const struct rec_desc rec_device;
 
@@ -77,6 +80,8 @@ extern const struct rec_desc rec_device_row;         /* all */
 extern const struct rec_desc rec_device_row_statedb; /* the seed's columns */
 
 /* TABLE_ALLOCATIONS */
+/* The problem of a row whose device is about to be moved into the sandbox that it names. */
+#define ALLOC_BEING_ATTACHED "it is being attached"
 struct alloc_row {
 	char *device_name;
 	char *manager;
@@ -93,8 +98,16 @@ struct alloc_row {
 	char *dra_pool;    /* result.pool: the node */
 	char *sandbox_id;  /* set while attached */
 	char *pod_if_name; /* its name in that sandbox */
-	char *problem;     /* last failure of attach, detach or free */
+	char *problem;     /* last failure of attach, detach or free, or ALLOC_BEING_ATTACHED */
 	struct device *prepared;
+	/* Its setup has not been finished, or is to be undone: the device is held, and is not the
+	 * claim's to use. */
+	struct rec_bool unfinished;
+	struct rec_bool has_left;  /* it has been in a sandbox of pod_uid that has ended since */
+	struct rec_bool generated; /* a template made the claim, which ends with its pod */
+	struct rec_int generation; /* of the claim as it was prepared */
+	/* Pods that may have it, by UID, where it is not known which one: pod_uid is "" then. */
+	struct strlist pods;
 };
 extern const struct rec_desc rec_alloc_row;
 extern const struct rec_desc rec_alloc_row_statedb;
@@ -115,8 +128,10 @@ struct manager_hello_result {
 };
 
 extern const struct rec_desc rec_device_list; /* the inventory */
+#define DEVICE_LIST_MAX_DEVICES 4096 /* 64 slices of 64 */
 /* Notes are read by people, all at once, in `statctl status`. */
-#define DEVICE_LIST_MAX_NOTES 64
+#define DEVICE_LIST_MAX_NOTES   64
+#define DEVICE_LIST_NOTE_SIZE   (2 * ERR_MESSAGE_MAX) /* an error message, and as much around it */
 struct device_list {
 	struct REC_LIST(struct device) devices;
 	struct strlist notes; /* what an operator should know, a sentence each: all of them */
@@ -135,6 +150,11 @@ struct restore_result {
 
 struct device_result {
 	struct device *device; /* prepared */
+};
+
+/* A device whose link has appeared on the host: a namespace that held it has ended. */
+struct device_appeared {
+	char *name;
 };
 
 struct name_list {
@@ -184,6 +204,9 @@ struct front_hello_result {
 	char *driver_name, *node_name;
 	struct rec_int retry_interval_ms, registration_timeout_ms, max_attempts;
 	struct rec_bool ready; /* both tables are initialised; if not, front.ready follows */
+	/* The state directory, by device and inode (stat(2)): a front that reads records checks
+	 * that it looks into the same one. Unset: there is none. */
+	struct rec_int state_dev, state_ino;
 };
 struct front_state {
 	char *state; /* one word: "registered", "connecting", ... */
@@ -207,9 +230,11 @@ struct claim_prepare_result {
 
 struct pod_attach {
 	char *pod_uid, *sandbox_id, *pod_name, *pod_namespace;
+	struct strlist claims; /* claims of ours that its containers were given, as in pod_ref */
 };
 struct pod_attach_result {
 	struct rec_int devices; /* that are in the sandbox now */
+	struct strlist claims;  /* of the pod, all of whose devices it has, as in pod_ref */
 };
 struct pod_detach {
 	char *pod_uid, *sandbox_id;
@@ -220,6 +245,9 @@ struct pod_check_result {
 };
 struct pod_ref {
 	char *pod_uid, *sandbox_id;
+	/* Claims of ours that the container at hand was given, by the directory of their metadata
+	 * files: "<namespace>_<name>", or the UID where that is too long. */
+	struct strlist claims;
 };
 struct pod_sync {
 	struct REC_LIST(struct pod_ref)
@@ -254,6 +282,10 @@ struct status_peer {
 	struct rec_int pid, uid;
 	struct rec_int pending; /* calls of ours that it has not answered */
 };
+struct status_calls {
+	char *request; /* "patch resourceclaims/status" */
+	struct rec_int count;
+};
 struct status_result {
 	char *version, *node_name, *driver_name, *config, *store, *slices;
 	struct rec_int started_ms; /* wall clock */
@@ -261,7 +293,9 @@ struct status_result {
 	struct strlist missing; /* what still keeps it from being ready, a sentence each */
 	struct strlist notes;   /* what a user should know besides, a sentence each */
 	struct rec_int devices, allocations, revision;
+	struct rec_int status_due; /* claims whose status in the store is still to be written */
 	struct REC_LIST(struct status_peer) peers;
+	struct REC_LIST(struct status_calls) calls; /* to an API server, since the start */
 };
 
 struct pool_status {
@@ -280,6 +314,7 @@ enum api_method {
 	/* manager or netnsd -> statd, manager.sock */
 	API_MANAGER_HELLO,
 	API_MANAGER_DEVICES,
+	API_MANAGER_APPEARED,
 	/* statd -> manager */
 	API_DEVICE_RESTORE,
 	API_DEVICE_SETUP,
@@ -288,6 +323,7 @@ enum api_method {
 	API_DEVICE_CHECK,
 	API_DEVICE_ATTACH,
 	API_DEVICE_DETACH,
+	API_DEVICE_RECLAIM,
 	API_DEVICE_AUDIT,
 	/* statd -> netnsd */
 	API_NETNS_SOCKET,

@@ -20,12 +20,14 @@
 #define DIGIT "0123456789"
 
 #define IF_NAME_MAX       15  /* IFNAMSIZ - 1: linux/if.h */
+#define ALT_IF_NAME_MAX   127 /* ALTIFNAMSIZ - 1: linux/if.h */
 #define DNS_LABEL_MAX     63  /* RFC 1123, section 2.1 */
 #define DNS_SUBDOMAIN_MAX 253 /* k8s.io/apimachinery, util/validation */
 #define DRIVER_NAME_MAX   63  /* ResourceSlice spec.driver */
 #define POOL_NAME_MAX     64  /* string value of a device attribute */
 #define UID_MAX           63
 #define SANDBOX_ID_MAX    128
+#define SYSCTL_MAX        255 /* NAME_MAX: it is a file's name */
 
 #define QUOTE_MAX 64
 
@@ -121,11 +123,11 @@ int check_if_name(const char *text, struct err *err)
 	return 0;
 }
 
-int check_kernel_if_name(const char *text, struct err *err)
+static int check_existing_name(const char *text, size_t max, struct err *err)
 {
 	struct quote q;
 
-	if (check_length("interface name", text, IF_NAME_MAX, err) < 0)
+	if (check_length("interface name", text, max, err) < 0)
 		return -1;
 	/* 0xa0 is white space to the kernel: lib/ctype.c */
 	if (text[strcspn(text, "/: \t\n\v\f\r\xa0")] != '\0' || strcmp(text, ".") == 0 ||
@@ -134,6 +136,16 @@ int check_kernel_if_name(const char *text, struct err *err)
 		return err_set(err, ERR_INVALID, "\"%s\" cannot be an interface's name",
 			quote(text, &q));
 	return 0;
+}
+
+int check_kernel_if_name(const char *text, struct err *err)
+{
+	return check_existing_name(text, IF_NAME_MAX, err);
+}
+
+int check_any_if_name(const char *text, struct err *err)
+{
+	return check_existing_name(text, ALT_IF_NAME_MAX, err);
 }
 
 int check_sysctl_leaf(const char *text, struct err *err)
@@ -146,14 +158,42 @@ int check_sysctl_leaf(const char *text, struct err *err)
 
 		if (len == 0 || (element[len] != '\0' && element[len] != '.'))
 			return err_set(err, ERR_INVALID,
-				"invalid sysctl leaf: \"%s\" (words of letters, digits, '_' "
-				"and "
-				"'-', joined by dots)",
+				"invalid sysctl leaf: \"%s\" (only the part behind the "
+				"interface: words of letters, digits, '_' and '-', joined by "
+				"dots)",
 				quote(text, &q));
 		if (element[len] == '\0')
 			return 0;
 		element += len + 1;
 	}
+}
+
+/* Whether the text is a path of sysctls that begins with this element. */
+static bool begins_with_element(const char *text, const char *element)
+{
+	size_t len = strlen(element);
+
+	return strncmp(text, element, len) == 0 && text[len] == '.';
+}
+
+int check_sysctl_short(const char *text, const char *interface, struct err *err)
+{
+	static const char *const above[] = {"net", "ipv4", "ipv6", "conf"};
+	bool whole = interface && begins_with_element(text, interface);
+	struct quote q;
+
+	if (strlen(text) > SYSCTL_MAX)
+		return err_set(err, ERR_INVALID,
+			"sysctl leaf too long: \"%s\" (%zu bytes, at most %d)", quote(text, &q),
+			strlen(text), SYSCTL_MAX);
+	for (size_t i = 0; i < ARRAY_SIZE(above); i++)
+		whole = whole || begins_with_element(text, above[i]);
+	if (!whole)
+		return 0;
+	return err_set(err, ERR_INVALID,
+		"\"%s\" is more than a sysctl of the interface: only the part behind the "
+		"interface: %.64s",
+		quote(text, &q), strrchr(text, '.') + 1);
 }
 
 /* Length of the label that text starts with, 0 if it starts with none:
@@ -228,6 +268,20 @@ int check_driver_name(const char *text, struct err *err)
 int check_uid(const char *text, struct err *err)
 {
 	return check_word(&uid, text, err);
+}
+
+/* A namespace has no underscore, nor has a UID. */
+int check_claim_dir(const char *text, struct err *err)
+{
+	const char *name = strchr(text, '_');
+	cleanup_free char *namespace = NULL;
+
+	if (!name)
+		return check_uid(text, err);
+	namespace = xmemdup0(text, (size_t)(name - text));
+	if (check_dns_label(namespace, err) < 0)
+		return -1;
+	return check_dns_subdomain(name + 1, err);
 }
 
 int check_request_ref(const char *text, struct err *err)

@@ -198,12 +198,11 @@ __attribute__((noreturn, cold, format(printf, 2, 3))) static void wrong(
 	exit(EXIT_USAGE);
 }
 
-#define NEAR_MAX_LEN 32 /* longer than any option's name */
 
 /* Levenshtein's distance, one row of his table at a time. */
 static size_t distance(const char *a, size_t a_len, const char *b, size_t b_len)
 {
-	size_t costs[NEAR_MAX_LEN + 1];
+	size_t costs[CLI_NEAR_MAX + 1];
 
 	for (size_t j = 0; j <= b_len; j++)
 		costs[j] = j;
@@ -225,8 +224,8 @@ bool cli_is_near(const char *typed, size_t len, const char *name, size_t *ret_di
 {
 	size_t name_len = strlen(name);
 
-	assert(name_len <= NEAR_MAX_LEN);
-	if (len > NEAR_MAX_LEN)
+	assert(name_len <= CLI_NEAR_MAX);
+	if (len > CLI_NEAR_MAX)
 		return false;
 	*ret_distance = distance(typed, len, name, name_len);
 	return *ret_distance <= name_len / 2;

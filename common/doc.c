@@ -8,6 +8,10 @@
  * would mean different things to them is refused, with the advice to quote it, and the rest is
  * resolved as all of them would.
  *
+ * With a mask the document is read twice over: first with every value, one that is refused as a text
+ * that only stands for it, and with the reason in a list; then, when what is another program's is
+ * gone, a node of that list that is still there is the reason to refuse the document.
+ *
  * Lines are remembered by node: (address, line) pairs, sorted once when the document is
  * complete. Jansson has one true, one false and one null for all, so these have no line of
  * their own; nor have the nodes of JSON, whose parser does not tell.
@@ -23,11 +27,21 @@
 #include <sys/stat.h>
 #include <yaml.h>
 
+#include "common/json_mask.h"
 #include "common/util.h"
+
+/* Of other programs, in one document: each is looked for in what stays. */
+#define MAX_REFUSED 256
 
 struct node_line {
 	const json_t *node;
 	unsigned line;
+};
+
+/* A node that the document must not have, unless a mask takes it out. */
+struct refused {
+	json_t *node;
+	char *why;
 };
 
 struct doc {
@@ -36,6 +50,8 @@ struct doc {
 	json_t *root;
 	struct node_line *lines; /* sorted by address */
 	size_t n_lines, lines_cap;
+	struct refused *refused;
+	size_t n_refused;
 };
 
 json_t *doc_root(const struct doc *doc)
@@ -53,6 +69,11 @@ void doc_free(struct doc *doc)
 	if (!doc)
 		return;
 	json_decref(doc->root);
+	for (size_t i = 0; i < doc->n_refused; i++) {
+		json_decref(doc->refused[i].node);
+		free(doc->refused[i].why);
+	}
+	free(doc->refused);
 	free(doc->lines);
 	free(doc->name);
 	free(doc);
@@ -192,6 +213,7 @@ struct yaml {
 	struct doc *doc;
 	const char *text;
 	size_t len;
+	bool masked; /* what is refused may go yet */
 	yaml_parser_t parser;
 };
 
@@ -262,6 +284,62 @@ static int refuse_anchor_and_tag(const struct yaml *y, const yaml_event_t *e,
 		return refuse_at(y, &e->start_mark, err, "tags (%s) are not accepted",
 			(const char *)tag);
 	return 0;
+}
+
+/* --- YAML: what is refused, unless it goes ------------------------------------------------- */
+
+/* node is refused for what err says: -1, or 0 if a mask may take it out. */
+static int refuse_node(struct yaml *y, json_t *node, struct err *err)
+{
+	struct doc *doc = y->doc;
+
+	if (!y->masked)
+		return -1;
+	if (doc->n_refused == MAX_REFUSED)
+		return err_set(err, ERR_INVALID, "%s: more than %d values are refused",
+			doc->name, MAX_REFUSED);
+	if (!doc->refused)
+		doc->refused = xcalloc(MAX_REFUSED, sizeof(*doc->refused));
+	doc->refused[doc->n_refused++] =
+		(struct refused){json_incref(node), xstrdup(err->message)};
+	return 0;
+}
+
+/* The same of a value that there is no node for. */
+static int refuse_value(struct yaml *y, json_t **ret, struct err *err)
+{
+	json_t *instead = json_string("");
+	int r = refuse_node(y, instead, err);
+
+	if (r < 0)
+		json_decref(instead);
+	else
+		*ret = instead;
+	return r;
+}
+
+static const char *why_refused(const struct doc *doc, const json_t *node)
+{
+	for (size_t i = 0; i < doc->n_refused; i++)
+		if (doc->refused[i].node == node)
+			return doc->refused[i].why;
+	return NULL;
+}
+
+/* The first that is still there; NULL: none. */
+static const char *find_refused(const struct doc *doc, json_t *node)
+{
+	const char *why = why_refused(doc, node), *key;
+	json_t *item;
+	size_t i;
+
+	json_array_foreach (node, i, item)
+		if (!why)
+			why = find_refused(doc, item);
+	json_object_foreach (node, key, item)
+		if (!why)
+			why = find_refused(doc, item);
+	return why;
 }
 
 /* --- YAML: nodes -------------------------------------------------------------------------- */
@@ -351,14 +429,14 @@ static int parse_plain(
 	return 0;
 }
 
-static int parse_scalar(
-	const struct yaml *y, const yaml_event_t *e, json_t **ret, struct err *err)
+static int parse_scalar(struct yaml *y, const yaml_event_t *e, json_t **ret, struct err *err)
 {
 	if (check_scalar(y, e, err) < 0)
-		return -1;
-	if (is_plain(e))
-		return parse_plain(y, e, ret, err);
-	*ret = json_string(scalar_text(e));
+		return refuse_value(y, ret, err);
+	if (!is_plain(e))
+		*ret = json_string(scalar_text(e));
+	else if (parse_plain(y, e, ret, err) < 0)
+		return refuse_value(y, ret, err);
 	return 0;
 }
 
@@ -400,21 +478,61 @@ static int check_key(
 	return 0;
 }
 
+/* Members whose key is refused go with it, those that are there twice are one. */
+static int refuse_member(
+	struct yaml *y, json_t *object, const char *key, json_t *value, struct err *err)
+{
+	json_t *instead = NULL;
+
+	json_decref(value);
+	if (refuse_value(y, &instead, err) < 0)
+		return -1;
+	(void)json_object_set_new(object, key, instead);
+	return 0;
+}
+
 static int parse_mapping(struct yaml *y, json_t *object, unsigned depth, struct err *err)
 {
 	for (;;) {
 		cleanup_event yaml_event_t key = {0}, value = {0};
+		struct err key_err = ERR_INIT;
 		json_t *item;
+		int checked;
 
 		if (next(y, &key, err) < 0)
 			return -1;
 		if (key.type == YAML_MAPPING_END_EVENT)
 			return 0;
-		if (check_key(y, &key, object, err) < 0 || next(y, &value, err) < 0 ||
-			parse_node(y, &value, depth, &item, err) < 0)
+		checked = check_key(y, &key, object, &key_err);
+		if (checked < 0 && (!y->masked || key.type != YAML_SCALAR_EVENT)) {
+			*err = key_err;
 			return -1;
-		(void)json_object_set_new(object, scalar_text(&key), item);
+		}
+		if (next(y, &value, err) < 0 || parse_node(y, &value, depth, &item, err) < 0)
+			return -1;
+		if (checked == 0)
+			(void)json_object_set_new(object, scalar_text(&key), item);
+		else if (refuse_member(y, object, scalar_text(&key), item, &key_err) < 0) {
+			*err = key_err;
+			return -1;
+		}
 	}
+}
+
+/* To the end of a collection whose start was read. */
+static int skip_collection(struct yaml *y, struct err *err)
+{
+	for (size_t depth = 1; depth > 0;) {
+		cleanup_event yaml_event_t e = {0};
+
+		if (next(y, &e, err) < 0)
+			return -1;
+		if (e.type == YAML_SEQUENCE_START_EVENT || e.type == YAML_MAPPING_START_EVENT)
+			depth++;
+		else if (e.type == YAML_SEQUENCE_END_EVENT || e.type == YAML_MAPPING_END_EVENT)
+			depth--;
+	}
+	return 0;
 }
 
 /* A sequence or a mapping, whose start is e. */
@@ -425,9 +543,15 @@ static int parse_collection(
 	json_t *node;
 	int r;
 
-	if (depth == DOC_MAX_DEPTH)
-		return refuse_at(
-			y, &e->start_mark, err, "nested deeper than %d", DOC_MAX_DEPTH);
+	if (depth == DOC_MAX_DEPTH) {
+		(void)refuse_at(y, &e->start_mark, err, "nested deeper than %d", DOC_MAX_DEPTH);
+		if (refuse_value(y, ret, err) < 0)
+			return -1;
+		if (skip_collection(y, err) == 0)
+			return 0;
+		json_decref(take_ptr(*ret));
+		return -1;
+	}
 	node = is_sequence ? json_array() : json_object();
 	r = is_sequence ? parse_sequence(y, node, depth + 1, err)
 			: parse_mapping(y, node, depth + 1, err);
@@ -443,10 +567,14 @@ static int parse_any(
 	struct yaml *y, const yaml_event_t *e, unsigned depth, json_t **ret, struct err *err)
 {
 	const yaml_char_t *anchor, *tag;
+	struct err refusal = ERR_INIT;
+	int r;
 
-	if (e->type == YAML_ALIAS_EVENT)
-		return refuse_at(y, &e->start_mark, err, "aliases (*%s) are not accepted",
+	if (e->type == YAML_ALIAS_EVENT) {
+		(void)refuse_at(y, &e->start_mark, err, "aliases (*%s) are not accepted",
 			(const char *)e->data.alias.anchor);
+		return refuse_value(y, ret, err);
+	}
 	if (e->type == YAML_SCALAR_EVENT)
 		return parse_scalar(y, e, ret, err);
 	if (e->type == YAML_SEQUENCE_START_EVENT) {
@@ -457,9 +585,18 @@ static int parse_any(
 		anchor = e->data.mapping_start.anchor;
 		tag = e->data.mapping_start.tag;
 	}
-	if (refuse_anchor_and_tag(y, e, anchor, tag, err) < 0)
+	r = refuse_anchor_and_tag(y, e, anchor, tag, &refusal);
+	if (r < 0 && !y->masked) {
+		*err = refusal;
 		return -1;
-	return parse_collection(y, e, depth, ret, err);
+	}
+	if (parse_collection(y, e, depth, ret, err) < 0)
+		return -1;
+	if (r == 0 || refuse_node(y, *ret, &refusal) == 0)
+		return 0;
+	*err = refusal;
+	json_decref(take_ptr(*ret));
+	return -1;
 }
 
 /* depth: how many collections it stands in. */
@@ -533,9 +670,25 @@ static int parse_stream(struct yaml *y, struct err *err)
 	return expect(y, YAML_STREAM_END_EVENT, "a second document starts here", err);
 }
 
-static int parse_yaml(struct doc *doc, const char *text, size_t len, struct err *err)
+/* A mask, and whose objects stay whole. */
+struct masked {
+	const struct json_mask *mask; /* NULL: the whole document is read */
+	const char *owner;
+};
+
+static int mask_yaml(struct doc *doc, const struct masked *m, struct err *err)
 {
-	struct yaml y = {.doc = doc, .text = text, .len = len};
+	const char *why;
+
+	json_mask_tree(m->mask, m->owner, doc->root);
+	why = doc->n_refused ? find_refused(doc, doc->root) : NULL;
+	return why ? err_set(err, ERR_INVALID, "%s", why) : 0;
+}
+
+static int parse_yaml(struct doc *doc, const char *text, size_t len, const struct masked *m,
+	struct err *err)
+{
+	struct yaml y = {.doc = doc, .text = text, .len = len, .masked = m->mask != NULL};
 	int r;
 
 	if (!yaml_parser_initialize(&y.parser))
@@ -545,7 +698,9 @@ static int parse_yaml(struct doc *doc, const char *text, size_t len, struct err 
 	r = parse_stream(&y, err);
 	yaml_parser_delete(&y.parser);
 	sort_lines(doc);
-	return r;
+	if (r < 0 || !m->mask)
+		return r;
+	return mask_yaml(doc, m, err);
 }
 
 /* --- JSON --------------------------------------------------------------------------------- */
@@ -569,10 +724,17 @@ static bool is_too_deep(json_t *node, unsigned depth)
 	return false;
 }
 
-static int parse_json(struct doc *doc, const char *text, size_t len, struct err *err)
+static int parse_json(struct doc *doc, const char *text, size_t len, const struct masked *m,
+	struct err *err)
 {
+	cleanup_buf struct buf masked = BUF_INIT;
 	json_error_t why;
 
+	/* what is no JSON is refused by the decoder, which says where */
+	if (m->mask && json_mask_text(m->mask, m->owner, text, len, &masked, err) == 0) {
+		text = masked.data;
+		len = masked.len;
+	}
 	doc->root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
 	if (!doc->root)
 		return err_set(err, ERR_INVALID, "%s:%d:%d: %s", doc->name, why.line,
@@ -597,6 +759,13 @@ static bool is_json(const char *text, size_t len)
 
 int doc_parse(const char *name, const char *text, size_t len, struct doc **ret, struct err *err)
 {
+	return doc_parse_masked(name, text, len, NULL, NULL, ret, err);
+}
+
+int doc_parse_masked(const char *name, const char *text, size_t len,
+	const struct json_mask *mask, const char *owner, struct doc **ret, struct err *err)
+{
+	const struct masked m = {mask, owner};
 	struct doc *doc;
 	int r;
 
@@ -609,8 +778,8 @@ int doc_parse(const char *name, const char *text, size_t len, struct doc **ret, 
 	/* libyaml insists on a pointer, even to nothing */
 	if (len == 0)
 		text = "";
-	r = is_json(text, len) ? parse_json(doc, text, len, err)
-			       : parse_yaml(doc, text, len, err);
+	r = is_json(text, len) ? parse_json(doc, text, len, &m, err)
+			       : parse_yaml(doc, text, len, &m, err);
 	if (r < 0) {
 		doc_free(doc);
 		return -1;
@@ -654,10 +823,16 @@ static int read_all(int fd, const char *path, struct buf *b, struct err *err)
 
 int doc_read(const char *path, struct doc **ret, struct err *err)
 {
+	return doc_read_masked(path, NULL, NULL, ret, err);
+}
+
+int doc_read_masked(const char *path, const struct json_mask *mask, const char *owner,
+	struct doc **ret, struct err *err)
+{
 	cleanup_buf struct buf text = BUF_INIT;
 	cleanup_close int fd = open_regular(path, err);
 
 	if (fd < 0 || read_all(fd, path, &text, err) < 0)
 		return -1;
-	return doc_parse(path, text.data, text.len, ret, err);
+	return doc_parse_masked(path, text.data, text.len, mask, owner, ret, err);
 }

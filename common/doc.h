@@ -29,6 +29,13 @@ int doc_parse(
 	const char *name, const char *text, size_t len, struct doc **ret, struct err *err);
 /* Reads and parses a regular file; ERR_NOT_FOUND when there is none. */
 int doc_read(const char *path, struct doc **ret, struct err *err);
+/* The same with a mask and an owner (json_mask.h): the document is what stays. What would be
+ * refused of a value or a key is refused only there, a text without syntax everywhere. */
+struct json_mask;
+int doc_parse_masked(const char *name, const char *text, size_t len,
+	const struct json_mask *mask, const char *owner, struct doc **ret, struct err *err);
+int doc_read_masked(const char *path, const struct json_mask *mask, const char *owner,
+	struct doc **ret, struct err *err);
 void doc_free(struct doc *doc);
 
 json_t *doc_root(const struct doc *doc); /* borrowed */

@@ -48,6 +48,8 @@ enum err_kind err_kind_of_errno(int sys)
 	case ERANGE: return ERR_INVALID;
 	case EEXIST: return ERR_CONFLICT;
 	case EBUSY:
+	case EMFILE: /* descriptors that are free again in a moment */
+	case ENFILE:
 	case EAGAIN: return ERR_BUSY;
 	case ECONNREFUSED:
 	case ECONNRESET:

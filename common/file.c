@@ -65,7 +65,7 @@ void file_draft_put(struct file_draft *draft, const void *data, size_t len)
 
 static void replace(const struct file_draft *draft, mode_t mode, struct err *err)
 {
-	if (fchmod(draft->fd, mode) < 0 || fsync(draft->fd) < 0)
+	if (fchmod(draft->fd, mode) < 0 || (!draft->unsynced && fsync(draft->fd) < 0))
 		(void)err_errno(err, errno, "%s: writing", draft->name);
 	else if (renameat(draft->dir_fd, draft->temporary, draft->dir_fd, draft->name) < 0)
 		(void)err_errno(err, errno, "%s: replacing", draft->name);
@@ -82,8 +82,8 @@ int file_draft_commit(struct file_draft *draft, mode_t mode, struct err *err)
 		r = -1;
 		if (draft->fd >= 0)
 			(void)unlinkat(draft->dir_fd, draft->temporary, 0);
-	} else if (fsync(draft->dir_fd) < 0) {
-		r = err_errno(err, errno, "%s: syncing its folder", draft->name);
+	} else if (!draft->unsynced && fsync(draft->dir_fd) < 0) {
+		r = err_errno(err, errno, "%s: syncing its directory", draft->name);
 	}
 	close_fd(&draft->fd);
 	free(draft->name);
@@ -91,12 +91,25 @@ int file_draft_commit(struct file_draft *draft, mode_t mode, struct err *err)
 	return r;
 }
 
-int file_write_atomic(int dir_fd, const char *name, const void *data, size_t len, mode_t mode,
-	struct err *err)
+static int write_whole(int dir_fd, const char *name, const void *data, size_t len, mode_t mode,
+	bool unsynced, struct err *err)
 {
 	struct file_draft draft;
 
 	file_draft_begin(&draft, dir_fd, name);
+	draft.unsynced = unsynced;
 	file_draft_put(&draft, data, len);
 	return file_draft_commit(&draft, mode, err);
+}
+
+int file_write_atomic(int dir_fd, const char *name, const void *data, size_t len, mode_t mode,
+	struct err *err)
+{
+	return write_whole(dir_fd, name, data, len, mode, false, err);
+}
+
+int file_write_unsynced(int dir_fd, const char *name, const void *data, size_t len, mode_t mode,
+	struct err *err)
+{
+	return write_whole(dir_fd, name, data, len, mode, true, err);
 }

@@ -17,10 +17,17 @@
 int file_write_atomic(int dir_fd, const char *name, const void *data, size_t len, mode_t mode,
 	struct err *err);
 
-/* The same in pieces, for a content that is never whole in memory. The first failure is kept and
+/* The same without a sync: readers see the old or the new file, and so does a process that starts
+ * after this one was killed. After a loss of power the file may be the old one, missing, empty or
+ * cut short; this is for a content that is then written anew. */
+int file_write_unsynced(int dir_fd, const char *name, const void *data, size_t len, mode_t mode,
+	struct err *err);
+
+/* The first in pieces, for a content that is never whole in memory. The first failure is kept and
  * told by the commit. */
 struct file_draft {
 	int dir_fd, fd;
+	bool unsynced; /* as file_write_unsynced(); set between begin and commit */
 	char *name, *temporary;
 	struct err err; /* ERR_NONE: all is well */
 };

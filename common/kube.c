@@ -14,6 +14,11 @@
  * would be heard, begin again there; calls on the old one are left to their own deadlines. A
  * link without transfers is closed.
  *
+ * Each link begins by reading certificates again that come from files, and transfers wait for that.
+ * A call that gets 401 with a certificate has them read again as well; if they are others it is
+ * sent again, by a new link. A connection that could not be made may be one for which they are too
+ * old: it ends the link.
+ *
  * When the server has a name, each link begins by asking for its address, and transfers wait
  * for that. One that failed ends the link as well: the next asks again, as the server may be
  * elsewhere by now. An address in the place of a name is used as it is.
@@ -41,6 +46,7 @@
 
 static void pump(struct kube *kube);
 static void on_progress(void *ctx);
+static void on_files_read(void *ctx);
 static void on_address(void *ctx, const char *addresses, const struct err *err);
 
 static uv_handle_t *as_handle(void *handle)
@@ -68,6 +74,7 @@ static struct kube_link *link_get(struct kube *kube)
 		link->name = kube_name_new(kube->loop, kube->host_name, on_address, link);
 	DL_APPEND(kube->links, link);
 	kube->link = link;
+	(void)kube_files_refresh(kube->files);
 	return link;
 }
 
@@ -77,6 +84,7 @@ static void link_free(struct kube_link *link)
 	kube_name_free(link->name);
 	curl_uv_free(link->curl);
 	curl_slist_free_all(link->resolve);
+	kube_credentials_unref(link->credentials);
 	free(link);
 }
 
@@ -127,6 +135,7 @@ void kube_transfer_init(struct kube_transfer *t, struct kube *kube,
 		.begun_ms = now_ms(),
 		.deadline_ms = now_ms() + timeout_ms,
 		.max_bytes = request->max_bytes ? request->max_bytes : KUBE_MAX_ANSWER,
+		.mask = request->mask,
 		.lines = lines,
 	};
 	if (request->bytes) {
@@ -194,12 +203,19 @@ void kube_transfer_fini(struct kube_transfer *t)
 
 json_t *kube_transfer_json(const struct kube_transfer *t, struct kube_error *ret)
 {
+	cleanup_buf struct buf masked = BUF_INIT;
+	const struct buf *text = &t->answer;
 	json_error_t why;
+	struct err err;
 	json_t *tree;
 
 	if (t->answer.len == 0)
 		return json_null();
-	tree = json_loadb(t->answer.data, t->answer.len, JSON_DECODE_ANY, &why);
+	/* what is no JSON is refused by the decoder, which says where */
+	if (t->mask &&
+		json_mask_text(t->mask, "", t->answer.data, t->answer.len, &masked, &err) == 0)
+		text = &masked;
+	tree = json_loadb(text->data, text->len, JSON_DECODE_ANY, &why);
 	if (tree)
 		return tree;
 	kube_error_set(ret, ERR_INTERNAL, "the answer is no JSON: %s at byte %d", why.text,
@@ -243,11 +259,23 @@ static void refuse(struct kube_transfer *t, const struct err *err)
 
 /* --- the end of a transfer ---------------------------------------------------------------- */
 
+/* Why a connection ends may be that the server does not know us: it ends those of who is not
+ * authenticated. */
+static void add_denial(const struct kube *kube, struct kube_error *error)
+{
+	const struct err said = error->err;
+
+	(void)err_set(&error->err, said.kind, "%s; before that the server has said: %s",
+		said.message, kube->denied);
+}
+
 static void complete(struct kube_transfer *t, struct kube_error *error)
 {
 	struct kube *kube = t->kube;
 
 	forget(t);
+	if (error && error->status == 0 && kube->denied)
+		add_denial(kube, error);
 	if (error)
 		kube_error_wrap(t, error);
 	t->ops->done(t, error);
@@ -342,6 +370,7 @@ static void send_transfer(struct kube_transfer *t, struct kube_link *link)
 		return;
 	}
 	t->state = TRANSFER_ON_WIRE;
+	kube_count(&t->kube->counts, t->method, t->path, t->query);
 	if (!t->lines)
 		t->kube->n_on_wire++;
 }
@@ -366,8 +395,9 @@ static void pump(struct kube *kube)
 	while ((t = next_waiting(kube))) {
 		struct kube_link *link = link_get(kube);
 
-		if (link->name)
-			return; /* on_address() goes on */
+		/* on_address() or on_files_read() goes on */
+		if (link->name || (!link->credentials && kube_files_is_busy(kube->files)))
+			return;
 		send_transfer(t, link);
 	}
 }
@@ -423,41 +453,144 @@ void kube_transfer_start(struct kube_transfer *t)
 
 /* --- what came ---------------------------------------------------------------------------- */
 
-/* After a 401 with a token that the file has a successor of by now. */
-static bool send_again(struct kube_transfer *t)
+static void send_once_more(struct kube_transfer *t)
+{
+	off_the_wire(t);
+	free(take_ptr(t->refusal));
+	t->repeated = true;
+	t->state = TRANSFER_WAITING;
+}
+
+/* The token's file, which is read at once, has another one by now. */
+static bool has_newer_token(const struct kube_transfer *t)
 {
 	struct kube *kube = t->kube;
 	struct err err = ERR_INIT;
 
-	if (t->status != 401 || t->repeated || !kube->token.path)
+	return kube->token.path && kube_token_refresh(&kube->token, true, &err) == 0 &&
+	       kube->token.generation != t->token_generation;
+}
+
+static unsigned newest_credentials(const struct kube *kube)
+{
+	return kube_files_credentials(kube->files)->generation;
+}
+
+/* What comes from files was replaced since it was sent. */
+static bool has_newer_certificate(const struct kube_transfer *t)
+{
+	return t->credentials_generation != newest_credentials(t->kube);
+}
+
+/* The next transfer is to go by a connection that is made with the newest. */
+static void renew_link(struct kube *kube)
+{
+	struct kube_link *link = kube->link;
+
+	if (!link || !link->credentials ||
+		link->credentials->generation == newest_credentials(kube))
+		return;
+	link_retire(link);
+	link_settle(link);
+}
+
+static void on_files_read(void *ctx)
+{
+	struct kube *kube = ctx;
+	struct kube_transfer *t;
+
+	renew_link(kube);
+	for (t = kube->transfers; t; t = t->next) {
+		if (t->state != TRANSFER_DENIED)
+			continue;
+		if (has_newer_certificate(t)) {
+			send_once_more(t);
+			continue;
+		}
+		t->state = TRANSFER_REFUSED;
+		kube_transfer_set_deadline(t, 0);
+	}
+	pump(kube);
+}
+
+static void remember_denial(struct kube *kube, const struct kube_error *error)
+{
+	free(kube->denied);
+	kube->denied = xstrdup(error->err.message);
+}
+
+/* A 401. Whether something is left to be tried: then it is not over yet. */
+static bool try_as_newer(struct kube_transfer *t, const struct kube_error *error)
+{
+	struct kube *kube = t->kube;
+
+	if (t->repeated)
 		return false;
-	if (kube_token_refresh(&kube->token, true, &err) < 0 ||
-		kube->token.generation == t->token_generation)
+	if (has_newer_token(t)) {
+		send_once_more(t);
+		pump(kube);
+		return true;
+	}
+	if (!kube->access.files[KUBE_FILE_CERT])
 		return false;
-	off_the_wire(t);
-	t->repeated = true;
-	t->state = TRANSFER_WAITING;
+	if (!has_newer_certificate(t) && kube_files_refresh(kube->files)) {
+		off_the_wire(t);
+		t->refusal = xcalloc(1, sizeof(*t->refusal));
+		*t->refusal = *error;
+		t->state = TRANSFER_DENIED;
+		return true;
+	}
+	if (!has_newer_certificate(t))
+		return false;
+	renew_link(kube);
+	send_once_more(t);
 	pump(kube);
 	return true;
 }
 
+static bool has_files(const struct kube *kube)
+{
+	for (size_t i = 0; i < KUBE_FILES; i++)
+		if (kube->access.files[i])
+			return true;
+	return false;
+}
+
+static void answered(struct kube_transfer *t)
+{
+	free(take_ptr(t->kube->denied));
+	complete(t, NULL);
+}
+
+/* A status that came counts even if the connection ended within the answer's body: with a 401 the
+ * server ends it. */
 static void finish(struct kube_transfer *t, CURLcode code)
 {
-	const struct kube *kube = t->kube;
+	struct kube *kube = t->kube;
 	struct kube_error error;
 
-	if (code != CURLE_OK && kube->host_name)
+	/* the next one asks for the address and reads the files again */
+	if (code != CURLE_OK && !t->too_long && (kube->host_name || has_files(kube)))
 		link_retire(t->link);
-	if (code != CURLE_OK && !(t->lines && t->status == 200 && !t->too_long)) {
+	if (code != CURLE_OK && !(t->lines && t->status == 200 && !t->too_long) &&
+		!(t->status >= 400 && !t->too_long)) {
 		kube_error_from_curl(t, code, &error);
 		complete(t, &error);
-	} else if (t->status >= 200 && t->status <= 299) {
-		complete(t, NULL);
-	} else if (!send_again(t)) {
-		kube_error_from_status(
-			t->status, t->retry_after_ms, t->answer.data, t->answer.len, &error);
-		complete(t, &error);
+		return;
 	}
+	if (t->status >= 200 && t->status <= 299) {
+		answered(t);
+		return;
+	}
+	kube_error_from_status(
+		t->status, t->retry_after_ms, t->answer.data, t->answer.len, &error);
+	if (t->status == 401) {
+		kube_error_explain_401(&kube->access, &error);
+		remember_denial(kube, &error);
+		if (try_as_newer(t, &error))
+			return;
+	}
+	complete(t, &error);
 }
 
 static struct kube_transfer *find_with_lines(struct kube_link *link)
@@ -519,9 +652,15 @@ const char *kube_description(const struct kube *kube)
 	return kube->access.description;
 }
 
+const struct kube_counts *kube_counts(const struct kube *kube)
+{
+	return &kube->counts;
+}
+
 static void access_copy(struct kube_access *to, const struct kube_access *from)
 {
 	*to = (struct kube_access){
+		.in_cluster = from->in_cluster,
 		.server = xstrdup(from->server),
 		.description = xstrdup(from->description ? from->description : from->server),
 		.ca = xstrdup_opt(from->ca),
@@ -530,7 +669,17 @@ static void access_copy(struct kube_access *to, const struct kube_access *from)
 		.tls_server_name = xstrdup_opt(from->tls_server_name),
 		.token = xstrdup_opt(from->token),
 		.token_file = xstrdup_opt(from->token_file),
+		.reader = from->reader,
 	};
+	for (size_t i = 0; i < KUBE_FILES; i++)
+		to->files[i] = xstrdup_opt(from->files[i]);
+}
+
+/* But for the reader, which is the caller's. */
+static void access_fini(struct kube_access *access)
+{
+	access->reader = NULL;
+	kube_access_fini(access);
 }
 
 int kube_global_init(struct err *err)
@@ -550,10 +699,11 @@ struct kube *kube_new(uv_loop_t *loop, const struct kube_access *access, struct 
 	kube->loop = loop;
 	access_copy(&kube->access, access);
 	if (kube_wire_init(kube, err) < 0) {
-		kube_access_fini(&kube->access);
+		access_fini(&kube->access);
 		free(kube);
 		return NULL;
 	}
+	kube->files = kube_files_new(loop, &kube->access, on_files_read, kube);
 	if (access->token_file)
 		kube->token.path = xstrdup(access->token_file);
 	else
@@ -591,8 +741,10 @@ void kube_free(struct kube *kube)
 		next = link->next;
 		link_settle(link);
 	}
+	kube_files_free(kube->files);
 	kube_token_fini(&kube->token);
 	kube_wire_fini(kube);
-	kube_access_fini(&kube->access);
+	access_fini(&kube->access);
+	free(kube->denied);
 	uv_close(as_handle(&kube->timer), kube_freed);
 }

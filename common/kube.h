@@ -19,7 +19,9 @@
 #include <uv.h>
 
 #include "common/err.h"
+#include "common/json_mask.h"
 #include "common/kube_access.h"
+#include "common/kube_count.h"
 
 struct kube;
 struct kube_call;
@@ -68,6 +70,8 @@ struct kube_request {
 	const void *bytes;
 	size_t n_bytes;
 	const char *accept;  /* NULL: application/json */
+	/* Of the answer only what this lets stay is decoded; NULL: all. */
+	const struct json_mask *mask;
 	size_t max_bytes;    /* of the answer; 0: KUBE_MAX_ANSWER */
 	unsigned timeout_ms; /* of the whole call; 0: KUBE_TIMEOUT_MS */
 };
@@ -126,6 +130,12 @@ typedef void kube_listed_cb(
 struct kube_list;
 struct kube_list *kube_list_start(struct kube *kube, const char *path, const char *query,
 	unsigned page_size, kube_each_cb *each, kube_listed_cb *done, void *ctx);
+/* Of each object only what the mask lets stay is decoded. An object that cannot be decoded is reported
+ * to undecoded and left out; without this one ends the list with an error. To be called right
+ * after the start. */
+typedef void kube_undecoded_cb(void *ctx, const struct err *err);
+void kube_list_set_mask(
+	struct kube_list *list, const struct json_mask *mask, kube_undecoded_cb *undecoded);
 /* From anywhere but done. NULL is fine. */
 void kube_list_cancel(struct kube_list *list);
 
@@ -157,6 +167,9 @@ struct kube_watch *kube_watch_new(struct kube *kube, const char *path, const cha
 void kube_watch_free(struct kube_watch *watch);
 
 /* --- counting ----------------------------------------------------------------------------- */
+
+/* What was sent since the start, repetitions included. */
+const struct kube_counts *kube_counts(const struct kube *kube);
 
 /* What the next failure in a row waits: 500 ms doubling to 30 s, plus or minus a fifth; attempt
  * from 0. Never less than the server asks for, up to two minutes. For callers that repeat by

@@ -15,8 +15,10 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/doc.h"
+#include "common/kube_reader.h"
 #include "common/rec.h"
 #include "common/util.h"
 
@@ -176,28 +178,47 @@ wrong:
 	return NULL;
 }
 
-/* A whole file of text. The caller wipes it. */
-static int read_text(const char *path, char **ret, struct err *err)
+static bool is_pem(const char *text)
 {
-	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	return strstr(text, "-----BEGIN ") && strstr(text, "-----END ");
+}
+
+int kube_access_read_pem(int fd, char **ret, struct err *err)
+{
 	cleanup_free char *text = NULL;
 	struct stat st;
 	size_t len = 0;
 	ssize_t n;
 
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return err_errno(err, errno, "%s", path);
+	if (fstat(fd, &st) < 0)
+		return err_errno(err, errno, "fstat");
 	if (!S_ISREG(st.st_mode))
-		return err_set(err, ERR_INVALID, "%s: is not a regular file", path);
+		return err_set(err, ERR_INVALID, "is not a regular file");
 	if (st.st_size > MAX_PEM)
-		return err_set(err, ERR_INVALID, "%s: is longer than %u bytes", path, MAX_PEM);
+		return err_set(err, ERR_INVALID, "is longer than %u bytes", MAX_PEM);
 	text = xcalloc(1, MAX_PEM + 1);
 	while ((n = read(fd, text + len, MAX_PEM - len)) > 0)
 		len += (size_t)n;
 	if (n < 0)
-		return err_errno(err, errno, "%s", path);
+		return err_errno(err, errno, "reading it");
+	if (!is_pem(text)) {
+		explicit_bzero(text, len);
+		return err_set(err, ERR_INVALID, "there is no PEM in it");
+	}
 	*ret = xmemdup0(text, len);
 	explicit_bzero(text, len);
+	return 0;
+}
+
+/* The caller wipes it. */
+static int read_file(const char *path, char **ret, struct err *err)
+{
+	cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+	if (fd < 0)
+		return err_errno(err, errno, "%s", path);
+	if (kube_access_read_pem(fd, ret, err) < 0)
+		return err_wrap(err, "%s", path);
 	return 0;
 }
 
@@ -211,15 +232,10 @@ static char *resolve(const struct doc *doc, const char *path)
 	return xasprintf("%.*s/%s", (int)(slash - doc_name(doc)), doc_name(doc), path);
 }
 
-static bool is_pem(const char *text)
-{
-	return strstr(text, "-----BEGIN ") && strstr(text, "-----END ");
-}
-
 /* What the field "X" (a file) or "X-data" (base64, which wins) holds; NULL when there is
  * neither. An empty one counts as none. */
 static int load_pem(const struct place *at, const char *field, const char *file,
-	const char *data, char **ret, struct err *err)
+	const char *data, char **ret, char **ret_path, struct err *err)
 {
 	cleanup_free char *data_field = xasprintf("%s-data", field), *path = NULL;
 
@@ -234,13 +250,12 @@ static int load_pem(const struct place *at, const char *field, const char *file,
 	if (!file || !*file)
 		return 0;
 	path = resolve(at->doc, file);
-	if (read_text(path, ret, err) < 0) {
+	if (read_file(path, ret, err) < 0) {
 		struct err why = *err;
 
 		return refuse(at, field, err, "%s", why.message);
 	}
-	if (!is_pem(*ret))
-		return refuse(at, field, err, "%s: there is no PEM in it", path);
+	*ret_path = take_ptr(path);
 	return 0;
 }
 
@@ -295,7 +310,8 @@ static int take_cluster(const struct place *at, const struct cluster *c,
 			return refuse(at, "tls-server-name", err, "is no host name");
 		ret->tls_server_name = xstrdup(c->tls_server_name);
 	}
-	return load_pem(at, "certificate-authority", c->ca_file, c->ca_data, &ret->ca, err);
+	return load_pem(at, "certificate-authority", c->ca_file, c->ca_data, &ret->ca,
+		&ret->files[KUBE_FILE_CA], err);
 }
 
 /* --- the user ----------------------------------------------------------------------------- */
@@ -344,9 +360,10 @@ static int take_user(
 	}
 	if (u->token_file && *u->token_file)
 		ret->token_file = resolve(at->doc, u->token_file);
-	if (load_pem(at, "client-certificate", u->cert_file, u->cert_data, &ret->cert, err) <
-			0 ||
-		load_pem(at, "client-key", u->key_file, u->key_data, &ret->key, err) < 0)
+	if (load_pem(at, "client-certificate", u->cert_file, u->cert_data, &ret->cert,
+		    &ret->files[KUBE_FILE_CERT], err) < 0 ||
+		load_pem(at, "client-key", u->key_file, u->key_data, &ret->key,
+			&ret->files[KUBE_FILE_KEY], err) < 0)
 		return -1;
 	if (ret->cert && !ret->key)
 		return refuse(at, "client-certificate", err, "there is no client-key to it");
@@ -493,18 +510,35 @@ int kube_access_in_cluster(const char *directory, struct kube_access *ret, struc
 			server, wrong);
 	access.token_file = xasprintf("%s/token", directory);
 	access.description = xasprintf("%s (in-cluster)", access.server);
-	if (read_text(ca_file, &access.ca, err) < 0 || !is_pem(access.ca)) {
-		if (access.ca)
-			(void)err_set(err, ERR_INVALID, "%s: there is no PEM in it", ca_file);
+	if (read_file(ca_file, &access.ca, err) < 0) {
 		kube_access_fini(&access);
 		return err_wrap(err, "the service account");
 	}
+	access.files[KUBE_FILE_CA] = take_ptr(ca_file);
+	access.in_cluster = true;
 	*ret = access;
 	return 0;
 }
 
+int kube_access_start_reader(struct kube_access *access, struct err *err)
+{
+	const char *const paths[KUBE_FILES] = {access->files[KUBE_FILE_CA],
+		access->files[KUBE_FILE_CERT], access->files[KUBE_FILE_KEY]};
+	bool any = false;
+
+	for (size_t i = 0; i < KUBE_FILES; i++)
+		any |= paths[i] != NULL;
+	if (!any || access->in_cluster || geteuid() != 0)
+		return 0;
+	access->reader = kube_reader_start(paths, KUBE_FILES, err);
+	return access->reader ? 0 : err_wrap(err, "reading certificates again");
+}
+
 void kube_access_fini(struct kube_access *access)
 {
+	for (size_t i = 0; i < KUBE_FILES; i++)
+		free(access->files[i]);
+	kube_reader_free(access->reader);
 	free(access->server);
 	free(access->description);
 	free(access->ca);

@@ -11,6 +11,7 @@
 
 #include "common/curl_uv.h"
 #include "common/kube.h"
+#include "common/kube_files.h"
 #include "common/kube_lines.h"
 #include "common/kube_name.h"
 #include "common/kube_token.h"
@@ -30,8 +31,9 @@ struct kube_transfer_ops {
 
 enum kube_transfer_state {
 	TRANSFER_NEW,
-	TRANSFER_WAITING, /* for its turn, or for the server's address */
+	TRANSFER_WAITING, /* for its turn, the server's address, or certificates */
 	TRANSFER_ON_WIRE,
+	TRANSFER_DENIED, /* refusal is the server's 401; waits for certificates that are newer */
 	TRANSFER_REFUSED, /* refusal says why; done() is to be called */
 	TRANSFER_OVER,
 };
@@ -55,6 +57,7 @@ struct kube_transfer {
 	struct curl_slist *headers;
 	uint64_t heard_before; /* of the link, when this was sent */
 	unsigned token_generation;
+	unsigned credentials_generation;
 	bool repeated;   /* after a 401 */
 	char *curl_says; /* CURL_ERROR_SIZE */
 
@@ -63,12 +66,13 @@ struct kube_transfer {
 	unsigned retry_after_ms;
 	struct buf answer;
 	size_t max_bytes;
+	const struct json_mask *mask;
 	bool too_long;
 	/* NULL: the answer is collected; else it goes here, if it is 200 */
 	struct kube_lines *lines;
 	bool has_lines;
 
-	struct kube_error *refusal; /* of one that is TRANSFER_REFUSED */
+	struct kube_error *refusal; /* of one that is TRANSFER_REFUSED or TRANSFER_DENIED */
 };
 
 /* request is copied. lines NULL: a call. */
@@ -97,6 +101,8 @@ void kube_error_wrap(const struct kube_transfer *t, struct kube_error *error);
 void kube_error_from_status(int status, unsigned retry_after_ms, const char *text, size_t len,
 	struct kube_error *ret);
 void kube_error_from_curl(const struct kube_transfer *t, CURLcode code, struct kube_error *ret);
+/* What an operator does about a 401. */
+void kube_error_explain_401(const struct kube_access *access, struct kube_error *error);
 /* As the server itself would have it. */
 void kube_error_set(struct kube_error *ret, enum err_kind kind, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -112,6 +118,8 @@ struct kube_link {
 	struct curl_uv *curl;
 	struct kube_name *name;     /* while the server's address is asked for */
 	struct curl_slist *resolve; /* what it is, for curl; NULL: it is in the URL */
+	/* Of its connection; NULL: nothing was sent yet. */
+	struct kube_credentials *credentials;
 	size_t n_transfers;
 	uint64_t heard; /* how often something came from the server */
 	bool has_lines; /* some transfer has */
@@ -123,6 +131,8 @@ struct kube {
 	uv_loop_t *loop;
 	struct kube_access access;
 	struct kube_token token;
+	struct kube_files *files;
+	char *denied; /* the last 401's message, until something is answered; NULL: none */
 	struct kube_link *link; /* NULL: the next transfer makes one */
 	struct kube_link *links;
 	struct kube_transfer *transfers; /* in the order of their starts */
@@ -130,6 +140,7 @@ struct kube {
 	struct kube_list *telling; /* whose objects are told just now, if any are */
 	size_t n_calls, n_on_wire;
 	size_t most_calls; /* at once, since there were none */
+	struct kube_counts counts;
 	uv_timer_t timer;  /* the next deadline */
 	uint64_t timer_ms; /* that it is set to, 0: none */
 	bool closing;

@@ -179,6 +179,39 @@ void kube_error_from_status(int status, unsigned retry_after_ms, const char *tex
 	}
 }
 
+void kube_error_explain_401(const struct kube_access *access, struct kube_error *error)
+{
+	const char *cert = access->files[KUBE_FILE_CERT];
+	const struct err said = error->err;
+
+	if (access->token_file)
+		(void)err_set(&error->err, said.kind,
+			"%s: the token in %s is not accepted: is it expired, or its account "
+			"deleted? It is read again at each attempt",
+			said.message, access->token_file);
+	else if (access->token)
+		(void)err_set(&error->err, said.kind,
+			"%s: the token in the kubeconfig is not accepted: is it expired? After "
+			"it was replaced a restart is needed, which a tokenFile makes needless",
+			said.message);
+	else if (cert)
+		(void)err_set(&error->err, said.kind,
+			"%s: the certificate in %s is not accepted: is it expired? It is read "
+			"again at each attempt",
+			said.message, cert);
+	else if (access->cert)
+		(void)err_set(&error->err, said.kind,
+			"%s: the certificate in the kubeconfig is not accepted: is it expired? "
+			"After it was replaced a restart is needed, which a client-certificate "
+			"that names a file makes needless",
+			said.message);
+	else
+		(void)err_set(&error->err, said.kind,
+			"%s: the kubeconfig's user has neither a token nor a client "
+			"certificate",
+			said.message);
+}
+
 void kube_error_wrap(const struct kube_transfer *t, struct kube_error *error)
 {
 	size_t len = strlen(t->path);

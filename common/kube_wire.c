@@ -195,15 +195,15 @@ static void set_blob(CURL *easy, CURLoption option, char *text)
 		SET(easy, option, &blob);
 }
 
-static void set_tls(CURL *easy, const struct kube_access *access)
+static void set_tls(CURL *easy, const struct kube_credentials *credentials)
 {
 	SET(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
 	/* a directory of authorities would be asked beside the text that is given */
 	SET(easy, CURLOPT_CAPATH, NULL);
 	SET(easy, CURLOPT_CA_CACHE_TIMEOUT, 0L);
-	set_blob(easy, CURLOPT_CAINFO_BLOB, access->ca);
-	set_blob(easy, CURLOPT_SSLCERT_BLOB, access->cert);
-	set_blob(easy, CURLOPT_SSLKEY_BLOB, access->key);
+	set_blob(easy, CURLOPT_CAINFO_BLOB, credentials->ca);
+	set_blob(easy, CURLOPT_SSLCERT_BLOB, credentials->cert);
+	set_blob(easy, CURLOPT_SSLKEY_BLOB, credentials->key);
 	/* connections are few and last: a cache of sessions would only be kept */
 	SET(easy, CURLOPT_SSL_SESSIONID_CACHE, 0L);
 }
@@ -224,7 +224,7 @@ static void set_connection(CURL *easy, const struct kube_link *link)
 		SET(easy, CURLOPT_CONNECT_TO, kube->connect_to);
 	if (link->resolve)
 		SET(easy, CURLOPT_RESOLVE, link->resolve);
-	set_tls(easy, &kube->access);
+	set_tls(easy, link->credentials);
 }
 
 static void set_body(CURL *easy, struct kube_transfer *t)
@@ -310,6 +310,10 @@ int kube_wire_attach(struct kube_transfer *t, struct kube_link *link, struct err
 	if (!t->easy)
 		abort(); /* out of memory */
 	t->link = link;
+	if (!link->credentials)
+		link->credentials =
+			kube_credentials_ref(kube_files_credentials(t->kube->files));
+	t->credentials_generation = link->credentials->generation;
 	curl_uv_adopt(link->curl, t->easy);
 	set_connection(t->easy, link);
 	set_url(t->easy, t);

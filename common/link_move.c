@@ -17,20 +17,28 @@
  * call recognises: it looks for the mark in both namespaces and goes on from there. A link with
  * sysctls to be set is left down in the pod until the next call.
  *
- * Whoever is root in the pod can rename the link, change its MTU, its alternative names and its
- * mark, and can mark another link. Therefore what comes back is checked to be the same kind of
- * device, with the same parent on its bus, before it is let out; alternative names that it did
- * not leave with are removed inside, where they harm nobody; all else is restored from the
- * record, then compared with it. A device of a bus is found without its mark, too, by what the
- * kernel says of its parent; another link without one stays where it is.
+ * Root in the pod can rename the link, change its MTU, its alternative names and its mark, and
+ * can mark another link. Therefore what comes back is checked to be the same kind of device,
+ * with the same parent on its bus, before it is let out, and is marked anew as soon as it has
+ * arrived; alternative names that it did not leave with are removed inside, where they harm
+ * nobody; all else is restored from the record, then compared with it. A device of a bus is found
+ * without its mark, too, by what the kernel says of its parent; another link without one stays
+ * where it is.
+ *
+ * A link always comes back, whatever has become of the host meanwhile. A value that the kernel
+ * refuses to take back (see is_refusal()) is a difference that is reported, the link's name and
+ * alternative names included: where another link has its name it keeps the one that it travelled
+ * under. A request that could not be carried out is a failure, and the call is to be repeated.
  */
 #include "common/link_move.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 #include "common/check.h"
 #include "common/log.h"
@@ -38,13 +46,76 @@
 #define MAX_ALTNAMES  64 /* what udev gives is a handful */
 #define MAX_ADDRESSES 64 /* as many as are listed: common/nl_address.c */
 
+#define BOOT_SIZE 40 /* a UUID */
+
+#define TRAVEL_PREFIX "nc" /* and 13 hex digits: a name as long as one can be */
+_Static_assert(IFNAMSIZ == sizeof(TRAVEL_PREFIX) + 13, "13 digits");
+
 /* --- what is remembered ------------------------------------------------------------------- */
+
+#define ESCAPE         "\\x"
+#define ENCODED(size_) (sizeof(ESCAPE) + 2 * ((size_t)(size_)-1)) /* with the NUL */
+
+char *link_text_encode(const char *bytes)
+{
+	const size_t len = strlen(bytes);
+	char *text;
+
+	if (utf8_valid(bytes, len) && !str_has_prefix(bytes, ESCAPE))
+		return xstrdup(bytes);
+	text = xcalloc(1, ENCODED(len + 1));
+	(void)snprintf(text, sizeof(ESCAPE), ESCAPE);
+	for (size_t i = 0; i < len; i++)
+		(void)snprintf(text + strlen(ESCAPE) + 2 * i, 3, "%02x",
+			(unsigned)(unsigned char)bytes[i]);
+	return text;
+}
+
+static int hex_digit(char c)
+{
+	static const char digits[] = "0123456789abcdef";
+	const char *at = c ? strchr(digits, c) : NULL;
+
+	return at ? (int)(at - digits) : -1;
+}
+
+void link_text_decode(const char *text, char *out, size_t size)
+{
+	size_t n = 0;
+
+	if (!str_has_prefix(text, ESCAPE)) {
+		(void)snprintf(out, size, "%s", text);
+		return;
+	}
+	for (const char *at = text + strlen(ESCAPE); n + 1 < size; at += 2) {
+		const int high = hex_digit(at[0]), low = high < 0 ? -1 : hex_digit(at[1]);
+
+		/* a NUL would end it as well */
+		if (low < 0 || high + low == 0)
+			break;
+		out[n++] = (char)(high << 4 | low);
+	}
+	out[n] = '\0';
+}
+
+static size_t decoded_len(const char *text)
+{
+	return str_has_prefix(text, ESCAPE) ? (strlen(text) - strlen(ESCAPE)) / 2 : strlen(text);
+}
 
 static int check_altname(const char *text, struct err *err)
 {
-	if (!*text || strlen(text) >= LINK_ALTNAME_SIZE)
+	if (!*text || decoded_len(text) >= LINK_ALTNAME_SIZE)
 		return err_set(
 			err, ERR_INVALID, "must have 1 to %d bytes", LINK_ALTNAME_SIZE - 1);
+	return 0;
+}
+
+static int check_alias(const char *text, struct err *err)
+{
+	if (decoded_len(text) >= LINK_ALIAS_SIZE)
+		return err_set(
+			err, ERR_INVALID, "must have at most %d bytes", LINK_ALIAS_SIZE - 1);
 	return 0;
 }
 
@@ -97,24 +168,55 @@ static const struct rec_field link_origin_fields[] = {
 	REC_BOOL(struct link_origin, up, "Up", REC_OPTIONAL, "administratively"),
 	REC_RECS(struct link_origin, addresses, "Addresses", REC_OPTIONAL, MAX_ADDRESSES,
 		struct origin_address, &rec_origin_address, "permanent addresses"),
-	REC_STR(struct link_origin, alias, "Alias", REC_OPTIONAL, LINK_ALIAS_SIZE - 1, NULL,
-		"alias of before"),
+	REC_STR(struct link_origin, alias, "Alias", REC_OPTIONAL, ENCODED(LINK_ALIAS_SIZE) - 1,
+		check_alias, "alias of before"),
 	REC_STR(struct link_origin, kind, "Kind", REC_OPTIONAL, LINK_KIND_SIZE - 1, NULL,
 		"kind of virtual link; unset: a device of a bus"),
 	REC_STR(struct link_origin, parent, "Parent", REC_OPTIONAL, LINK_PARENT_SIZE - 1, NULL,
 		"its device on the bus"),
+	REC_STR(struct link_origin, boot, "Boot", REC_OPTIONAL, BOOT_SIZE - 1, NULL,
+		"boot of the node (/proc/sys/kernel/random/boot_id)"),
 };
 REC_DESC(rec_link_origin, struct link_origin, "link", link_origin_fields, NULL,
 	"a link as it was on the host");
+
+/* --- which boot it is of ------------------------------------------------------------------ */
+
+const char *link_boot(void)
+{
+	static char boot[BOOT_SIZE];
+	cleanup_close int fd = -1;
+	ssize_t n;
+
+	if (*boot)
+		return boot;
+	fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, boot, sizeof(boot) - 1);
+	boot[MAX(n, 0)] = '\0';
+	boot[strspn(boot, "0123456789abcdef-")] = '\0';
+	return boot;
+}
+
+/* What a new boot makes new is nothing that the claim has changed: numbers, and the addresses that
+ * drivers choose at random. */
+static bool is_of_this_boot(const struct link_origin *origin)
+{
+	return !origin->boot || !*link_boot() || strcmp(origin->boot, link_boot()) == 0;
+}
+
+/* --- what is remembered, from the link ---------------------------------------------------- */
 
 static char *dup_unless_empty(const char *text)
 {
 	return *text ? xstrdup(text) : NULL;
 }
 
+/* An alias that only begins like a mark is none. */
 static bool link_is_marked(const struct link_info *link)
 {
-	return str_has_prefix(link->alias, LINK_MARK_PREFIX);
+	struct link_mark mark;
+
+	return link_mark_parse(link->alias, &mark, NULL);
 }
 
 /* Zero is what an unset one means: the claim's status is kept short. */
@@ -155,15 +257,19 @@ int link_origin_of(
 		.addr_gen_mode = {.v = link->addr_gen_mode, .set = link->addr_gen_mode >= 0},
 		.ifindex = {.v = link->ifindex, .set = true},
 		.up = {.v = link->up, .set = true},
-		.alias = link_is_marked(link) ? NULL : dup_unless_empty(link->alias),
+		.alias = link_is_marked(link) || !*link->alias ? NULL
+							       : link_text_encode(link->alias),
 		.kind = dup_unless_empty(link->kind),
 		.parent = dup_unless_empty(link->parent),
 	};
 	for (int i = 0; i < LINK_NUMBER_MAX; i++)
 		ret->numbers[i] =
 			(struct rec_int){.v = link->numbers[i], .set = link->known >> i & 1};
-	for (size_t i = 0; i < link->altnames.n; i++)
-		strlist_add(&ret->altnames, link->altnames.v[i]);
+	for (size_t i = 0; i < link->altnames.n; i++) {
+		cleanup_free char *altname = link_text_encode(link->altnames.v[i]);
+
+		strlist_add(&ret->altnames, altname);
+	}
 	if (nl_address_list(nl, link->ifindex, &addresses, err) < 0)
 		return -1;
 	keep_addresses(ret, &addresses);
@@ -219,6 +325,15 @@ bool link_mark_is(const char *alias, const char *mark)
 	return strncmp(alias, mark, len) == 0 && (alias[len] == '\0' || alias[len] == ' ');
 }
 
+/* Without a note behind it: in the pod anybody could write one. */
+static int set_mark(
+	struct nl *host, const struct link_info *link, const char *mark, struct err *err)
+{
+	if (strcmp(link->alias, mark) == 0)
+		return 0;
+	return nl_link_set_alias(host, link->ifindex, mark, err);
+}
+
 /* Nothing has it, and nobody can take it in time: whoever is root in the pod might try. */
 static void travel_name(char out[static IFNAMSIZ])
 {
@@ -228,7 +343,15 @@ static void travel_name(char out[static IFNAMSIZ])
 	/* up to 256 bytes are never short or interrupted: getrandom(2) */
 	assert(n == sizeof(bits));
 	(void)n;
-	(void)snprintf(out, IFNAMSIZ, "nc%013" PRIx64, bits & ((UINT64_C(1) << 52) - 1));
+	(void)snprintf(
+		out, IFNAMSIZ, TRAVEL_PREFIX "%013" PRIx64, bits & ((UINT64_C(1) << 52) - 1));
+}
+
+static bool is_travel_name(const char *name)
+{
+	return str_has_prefix(name, TRAVEL_PREFIX) && strlen(name) == IFNAMSIZ - 1 &&
+	       strspn(name + strlen(TRAVEL_PREFIX), "0123456789abcdef") ==
+		       IFNAMSIZ - 1 - strlen(TRAVEL_PREFIX);
 }
 
 struct sought {
@@ -246,13 +369,17 @@ static bool is_marked_so(const struct sought *s, const struct link_info *link)
 	       (s->origin->parent && (s->in_pod || !link_is_marked(link)));
 }
 
+static bool is_same_device(const struct link_origin *o, const struct link_info *link)
+{
+	return strcmp(link->kind, o->kind ? o->kind : "") == 0 &&
+	       strcmp(link->parent, o->parent ? o->parent : "") == 0;
+}
+
 static bool is_sought(const void *ctx, const struct link_info *link)
 {
 	const struct sought *s = ctx;
-	const struct link_origin *o = s->origin;
 
-	return strcmp(link->kind, o->kind ? o->kind : "") == 0 &&
-	       strcmp(link->parent, o->parent ? o->parent : "") == 0 && is_marked_so(s, link);
+	return is_same_device(s->origin, link) && is_marked_so(s, link);
 }
 
 static int find(
@@ -337,17 +464,64 @@ int link_find_leftovers(
 
 /* --- giving back -------------------------------------------------------------------------- */
 
-static int drop_altnames(struct nl *nl, struct link_info *link,
-	const struct link_origin *origin, struct err *err)
+/* Whether the kernel has looked at a value and will not have it: the adapter's limits are others by
+ * now, its administrator has fixed the value, another link has the name. Asking again would not
+ * help. What says nothing of the value is no refusal: no answer at all, a link that does not
+ * exist any more, a kernel or an adapter that could not do it just now. */
+static bool is_refusal(const struct err *err)
 {
+	switch (err->sys) {
+	case 0: return err->kind == ERR_INVALID; /* by our own side: the record's is no value */
+	case EAGAIN:
+	case EBUSY:
+	case EINTR:
+	case EIO:
+	case ENOBUFS:
+	case ENODEV:
+	case ENOMEM:
+	case ETIMEDOUT: return false;
+	default: return true;
+	}
+}
+
+/* A restoration under way. It goes on past a step that fails, so that as much as possible is as it
+ * was. */
+struct restoring {
+	struct nl *host;
+	struct link_info *link;
+	const struct link_origin *origin;
+	bool from_pod;      /* its name may be one that the pod gave it */
+	struct buf refused; /* what the kernel said to each value that it refused */
+	struct err failure; /* the first request that could not be carried out */
+};
+
+static void note_failure(struct restoring *r, const struct err *err)
+{
+	if (is_refusal(err))
+		buf_printf(&r->refused, "%s%s", r->refused.len ? "; " : "", err->message);
+	else if (r->failure.kind == ERR_NONE)
+		r->failure = *err;
+}
+
+/* All that are not to be kept, as a record has them. -1: one at least could not be removed. */
+static int drop_altnames(struct nl *nl, const struct link_info *link,
+	const struct strlist *keep, struct err *err)
+{
+	struct err failed;
+	int rc = 0;
+
 	for (size_t i = 0; i < link->altnames.n; i++) {
 		const char *altname = link->altnames.v[i];
+		cleanup_free char *text = link_text_encode(altname);
 
-		if (!strlist_has(&origin->altnames, altname) &&
-			nl_link_del_altname(nl, link->ifindex, altname, err) < 0)
-			return -1;
+		if (strlist_has(keep, text) ||
+			nl_link_del_altname(nl, link->ifindex, altname, &failed) == 0 ||
+			failed.kind == ERR_NOT_FOUND)
+			continue;
+		*err = failed;
+		rc = -1;
 	}
-	return 0;
+	return rc;
 }
 
 static bool has_altname(struct nl *nl, int ifindex, const char *altname)
@@ -358,21 +532,6 @@ static bool has_altname(struct nl *nl, int ifindex, const char *altname)
 	return nl_link_get(nl, altname, &link, &err) == 0 && link.ifindex == ifindex;
 }
 
-static int add_altnames(struct nl *nl, struct link_info *link, const struct link_origin *origin,
-	struct err *err)
-{
-	for (size_t i = 0; i < origin->altnames.n; i++) {
-		const char *altname = origin->altnames.v[i];
-
-		/* it may have it by now: udev names what arrives, too */
-		if (!strlist_has(&link->altnames, altname) &&
-			nl_link_add_altname(nl, link->ifindex, altname, err) < 0 &&
-			!has_altname(nl, link->ifindex, altname))
-			return -1;
-	}
-	return 0;
-}
-
 static int rename_down(struct nl *nl, struct link_info *link, const char *name, struct err *err)
 {
 	if (strcmp(link->name, name) == 0)
@@ -381,20 +540,18 @@ static int rename_down(struct nl *nl, struct link_info *link, const char *name, 
 	if (link->up && nl_link_set_up(nl, link->ifindex, false, err) < 0)
 		return -1;
 	link->up = false;
-	return nl_link_set_name(nl, link->ifindex, name, err);
+	if (nl_link_set_name(nl, link->ifindex, name, err) < 0)
+		return -1;
+	(void)snprintf(link->name, sizeof(link->name), "%s", name);
+	return 0;
 }
 
-/* From the pod to the host, under its name for travelling. */
-static int move_out(const struct link_ends *ends, struct link_info *link,
-	const struct link_origin *origin, struct err *err)
+static int move_to_host(const struct link_ends *ends, const struct link_info *link,
+	const char *name, const struct link_origin *origin, struct err *err)
 {
-	const int want = origin->ifindex.set ? (int)origin->ifindex.v : 0;
-	char name[IFNAMSIZ];
+	const bool has_number = origin->ifindex.set && is_of_this_boot(origin);
+	const int want = has_number ? (int)origin->ifindex.v : 0;
 
-	travel_name(name);
-	if (drop_altnames(ends->pod, link, origin, err) < 0 ||
-		rename_down(ends->pod, link, name, err) < 0)
-		return -1;
 	if (nl_link_move(ends->pod, link->ifindex, ends->host_netns_fd, name, want, err) == 0)
 		return 0;
 	if (want == 0 || err->sys != EBUSY)
@@ -403,78 +560,138 @@ static int move_out(const struct link_ends *ends, struct link_info *link,
 	return nl_link_move(ends->pod, link->ifindex, ends->host_netns_fd, name, 0, err);
 }
 
+/* From the pod to the host, under this name for travelling. */
+static int move_out(const struct link_ends *ends, struct link_info *link, const char *name,
+	const struct link_origin *origin, struct err *err)
+{
+	static const struct strlist none = {0};
+
+	if ((drop_altnames(ends->pod, link, &origin->altnames, err) < 0 && !is_refusal(err)) ||
+		rename_down(ends->pod, link, name, err) < 0)
+		return -1;
+	if (move_to_host(ends, link, name, origin, err) == 0)
+		return 0;
+	/* only an alternative name can be taken: one that is free it has again on the host */
+	if (err->sys != EEXIST || drop_altnames(ends->pod, link, &none, err) < 0)
+		return -1;
+	return move_to_host(ends, link, name, origin, err);
+}
+
 static void copy_text(char *to, size_t size, const char *from)
 {
 	(void)snprintf(to, size, "%s", from ? from : "");
 }
 
-static int restore_name(struct nl *host, struct link_info *link,
-	const struct link_origin *origin, struct err *err)
+static void restore_altnames(struct restoring *r)
 {
-	if (rename_down(host, link, origin->name, err) == 0) {
-		copy_text(link->name, sizeof(link->name), origin->name);
-		return 0;
-	}
-	/* of a function that was made anew: the kernel has given it a name, and the old one to
-	 * another, which is a difference to tell */
-	return err->sys == EEXIST && !link_is_marked(link) ? 0 : -1;
+	struct err err;
+
+	if (drop_altnames(r->host, r->link, &r->origin->altnames, &err) < 0)
+		note_failure(r, &err);
 }
 
-/* As restore() past one that fails. */
-static int restore_numbers(struct nl *host, struct link_info *link,
-	const struct link_origin *origin, struct err *err)
+/* Its own or, where that is another link's by now, one that nothing has: the pod's is not left on
+ * the host. */
+static void restore_name(struct restoring *r)
 {
-	struct err later;
-	int rc = 0;
+	char name[IFNAMSIZ];
+	struct err err;
+
+	if (rename_down(r->host, r->link, r->origin->name, &err) == 0)
+		return;
+	note_failure(r, &err);
+	if (!r->from_pod || !is_refusal(&err) || is_travel_name(r->link->name))
+		return;
+	travel_name(name);
+	if (rename_down(r->host, r->link, name, &err) < 0)
+		note_failure(r, &err);
+}
+
+/* final: what fails is noted; else it is tried again in the end, when others are as they were. */
+static void restore_numbers(struct restoring *r, const struct link_info *link, bool final)
+{
+	struct err err;
 
 	for (int i = 0; i < LINK_NUMBER_MAX; i++) {
-		const struct rec_int *was = &origin->numbers[i];
+		const struct rec_int *was = &r->origin->numbers[i];
 
 		if (was->set && (link->known >> i & 1) && was->v != link->numbers[i] &&
-			nl_link_set_number(host, link->ifindex, (enum link_number)i,
-				(uint32_t)was->v, rc < 0 ? &later : err) < 0)
-			rc = -1;
+			nl_link_set_number(r->host, link->ifindex, (enum link_number)i,
+				(uint32_t)was->v, &err) < 0 &&
+			final)
+			note_failure(r, &err);
 	}
-	return rc;
 }
 
-/* Whoever administers the physical function may have fixed it meanwhile, and a function that was
- * made anew has another: that is a difference to tell, and no reason to keep the link. */
-static int restore_mac(struct nl *host, struct link_info *link,
-	const struct link_origin *origin, struct err *err)
+static void restore_numbers_first(struct restoring *r)
 {
-	if (!origin->mac || strcmp(origin->mac, link->mac) == 0)
-		return 0;
-	if (nl_link_set_mac(host, link->ifindex, origin->mac, err) == 0)
-		return 0;
-	return err->sys == EADDRNOTAVAIL || err->sys == EOPNOTSUPP ? 0 : -1;
+	restore_numbers(r, r->link, false);
 }
 
-static int restore_flags(struct nl *host, struct link_info *link,
-	const struct link_origin *origin, struct err *err)
+/* While it is down: many drivers refuse it otherwise. */
+static void restore_mac(struct restoring *r)
 {
-	if (!origin->flags.set || (link->flags & LINK_FLAGS) == origin->flags.v)
-		return 0;
-	return nl_link_set_flags(host, link->ifindex, (unsigned)origin->flags.v, err);
+	const char *mac = r->origin->mac;
+	struct err err;
+
+	if (!mac || strcmp(mac, r->link->mac) == 0 ||
+		(!r->from_pod && !is_of_this_boot(r->origin)))
+		return;
+	if (r->link->up) {
+		if (nl_link_set_up(r->host, r->link->ifindex, false, &err) < 0)
+			note_failure(r, &err);
+		else
+			r->link->up = false;
+	}
+	if (nl_link_set_mac(r->host, r->link->ifindex, mac, &err) < 0)
+		note_failure(r, &err);
+}
+
+static void add_altnames(struct restoring *r)
+{
+	struct err err;
+
+	for (size_t i = 0; i < r->origin->altnames.n; i++) {
+		char altname[LINK_ALTNAME_SIZE];
+
+		link_text_decode(r->origin->altnames.v[i], altname, sizeof(altname));
+		/* it may have it by now: udev names what arrives, too */
+		if (!strlist_has(&r->link->altnames, altname) &&
+			nl_link_add_altname(r->host, r->link->ifindex, altname, &err) < 0 &&
+			!has_altname(r->host, r->link->ifindex, altname))
+			note_failure(r, &err);
+	}
+}
+
+static void restore_flags(struct restoring *r)
+{
+	const struct rec_int *was = &r->origin->flags;
+	struct err err;
+
+	if (was->set && (r->link->flags & LINK_FLAGS) != was->v &&
+		nl_link_set_flags(r->host, r->link->ifindex, (unsigned)was->v, &err) < 0)
+		note_failure(r, &err);
 }
 
 /* Before it is up: that is when the kernel makes the address. */
-static int restore_addr_gen_mode(struct nl *host, struct link_info *link,
-	const struct link_origin *origin, struct err *err)
+static void restore_addr_gen_mode(struct restoring *r)
 {
-	if (!origin->addr_gen_mode.set || link->addr_gen_mode < 0 ||
-		link->addr_gen_mode == origin->addr_gen_mode.v)
-		return 0;
-	return nl_link_set_addr_gen_mode(
-		host, link->ifindex, (int)origin->addr_gen_mode.v, err);
+	const struct rec_int *was = &r->origin->addr_gen_mode;
+	struct err err;
+
+	if (was->set && r->link->addr_gen_mode >= 0 && r->link->addr_gen_mode != was->v &&
+		nl_link_set_addr_gen_mode(r->host, r->link->ifindex, (int)was->v, &err) < 0)
+		note_failure(r, &err);
 }
 
-static int restore_up(struct nl *host, struct link_info *link, const struct link_origin *origin,
-	struct err *err)
+static void restore_up(struct restoring *r)
 {
-	if (!origin->up.set || origin->up.v == link->up)
-		return 0;
-	return nl_link_set_up(host, link->ifindex, origin->up.v, err);
+	const struct rec_bool *was = &r->origin->up;
+	struct err err;
+
+	if (was->set && was->v != r->link->up &&
+		nl_link_set_up(r->host, r->link->ifindex, was->v, &err) < 0)
+		note_failure(r, &err);
 }
 
 static void address_of(const struct origin_address *a, struct link_address *ret)
@@ -491,44 +708,35 @@ static void address_of(const struct origin_address *a, struct link_address *ret)
 	copy_text(ret->label, sizeof(ret->label), a->label);
 }
 
-static int restore_addresses(struct nl *host, struct link_info *link,
-	const struct link_origin *origin, struct err *err)
+static void restore_addresses(struct restoring *r)
 {
+	struct err err;
+
 	/* they are labelled with its name, and a rename would number the labels */
-	if (strcmp(link->name, origin->name) != 0)
-		return 0;
-	for (size_t i = 0; i < origin->addresses.n; i++) {
+	if (strcmp(r->link->name, r->origin->name) != 0)
+		return;
+	for (size_t i = 0; i < r->origin->addresses.n; i++) {
 		struct link_address a;
 
-		address_of(&origin->addresses.v[i], &a);
+		address_of(&r->origin->addresses.v[i], &a);
 		/* a link that was on the host all the time has them still */
-		if (nl_address_add(host, link->ifindex, &a, err) < 0 &&
-			err->kind != ERR_CONFLICT)
-			return -1;
+		if (nl_address_add(r->host, r->link->ifindex, &a, &err) < 0 &&
+			err.kind != ERR_CONFLICT)
+			note_failure(r, &err);
 	}
-	return 0;
 }
 
-/* Goes on past a step that fails, so that as much as possible is as it was; err is the first
- * failure. */
-static int restore(struct nl *host, struct link_info *link, const struct link_origin *origin,
-	struct err *err)
+static void restore(struct restoring *r)
 {
-	static int (*const steps[])(
-		struct nl *, struct link_info *, const struct link_origin *, struct err *) = {
-		drop_altnames, /* first: its name might have become one of them */
-		restore_name, restore_numbers,
-		restore_mac, /* while it is down: many drivers refuse it otherwise */
-		add_altnames, restore_flags, restore_addr_gen_mode, restore_up,
+	static void (*const steps[])(struct restoring *) = {
+		restore_altnames, /* first: its name might have become one of them */
+		restore_name, restore_numbers_first, restore_mac, add_altnames, restore_flags,
+		restore_addr_gen_mode, restore_up,
 		restore_addresses, /* up: else those of IPv6 are lost again */
 	};
-	struct err later;
-	int rc = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
-		if (steps[i](host, link, origin, rc < 0 ? &later : err) < 0)
-			rc = -1;
-	return rc;
+		steps[i](r);
 }
 
 /* --- comparing ---------------------------------------------------------------------------- */
@@ -536,6 +744,11 @@ static int restore(struct nl *host, struct link_info *link, const struct link_or
 static void add_difference(struct buf *to, const char *what)
 {
 	buf_printf(to, "%s%s", to->len ? ", " : "", what);
+}
+
+static void add_missing(struct buf *to, const char *what, const char *which)
+{
+	buf_printf(to, "%s%s %s is missing", to->len ? ", " : "", what, which);
 }
 
 static bool has_address(const struct link_origin *in, const struct origin_address *a)
@@ -551,68 +764,122 @@ static void compare_addresses(
 {
 	for (size_t i = 0; i < was->addresses.n; i++)
 		if (!has_address(is, &was->addresses.v[i]))
-			add_difference(to, was->addresses.v[i].local);
+			add_missing(to, "address", was->addresses.v[i].local);
 }
 
-static bool is_changed(const struct rec_int *was, const struct rec_int *is)
+static void compare_int(
+	struct buf *to, const char *what, const struct rec_int *was, const struct rec_int *is)
 {
-	return was->set && is->set && was->v != is->v;
+	if (was->set && is->set && was->v != is->v)
+		buf_printf(to, "%s%s is %lld, was %lld", to->len ? ", " : "", what,
+			(long long)is->v, (long long)was->v);
+}
+
+static void compare_text(struct buf *to, const char *what, const char *was, const char *is)
+{
+	if (was && (!is || strcmp(was, is) != 0))
+		buf_printf(to, "%s%s is %s, was %s", to->len ? ", " : "", what, is ? is : "none",
+			was);
 }
 
 static void compare(struct buf *to, const struct link_origin *was, const struct link_origin *is)
 {
-	if (strcmp(was->name, is->name) != 0)
-		add_difference(to, "name");
-	if (was->mac && (!is->mac || strcmp(was->mac, is->mac) != 0))
-		add_difference(to, "address");
+	const bool same_boot = is_of_this_boot(was);
+
+	compare_text(to, "name", was->name, is->name);
+	if (same_boot)
+		compare_text(to, "address", was->mac, is->mac);
 	for (int i = 0; i < LINK_NUMBER_MAX; i++)
-		if (is_changed(&was->numbers[i], &is->numbers[i]))
-			add_difference(to, link_number_name((enum link_number)i));
-	if (is_changed(&was->flags, &is->flags))
-		add_difference(to, "flags");
-	if (is_changed(&was->addr_gen_mode, &is->addr_gen_mode))
-		add_difference(to, "addrgenmode");
-	if (is_changed(&was->ifindex, &is->ifindex))
-		add_difference(to, "ifindex");
+		compare_int(to, link_number_name((enum link_number)i), &was->numbers[i],
+			&is->numbers[i]);
+	compare_int(to, "flags", &was->flags, &is->flags);
+	compare_int(to, "addrgenmode", &was->addr_gen_mode, &is->addr_gen_mode);
+	if (same_boot)
+		compare_int(to, "ifindex", &was->ifindex, &is->ifindex);
 	if (was->up.set && was->up.v != is->up.v)
-		add_difference(to, was->up.v ? "up" : "down");
+		add_difference(to, was->up.v ? "is down, was up" : "is up, was down");
 	for (size_t i = 0; i < was->altnames.n; i++)
 		if (!strlist_has(&is->altnames, was->altnames.v[i]))
-			add_difference(to, was->altnames.v[i]);
+			add_missing(to, "alternative name", was->altnames.v[i]);
 	compare_addresses(to, was, is);
 }
 
-/* Says what is not as it was: it is back, so this is nobody's failure, but somebody's to know. */
-static void report(struct nl *host, const char *mark, const struct link_origin *origin)
+/* Reports what is not as it was: the link is back, so this is no failure, but an operator's to
+ * know. */
+static void report(const struct restoring *r, const struct link_info *link)
 {
-	cleanup_link_info struct link_info link = {0};
 	struct link_origin now = {0};
 	struct buf differences = {0};
 	struct err err = ERR_INIT;
 
-	if (find_on_host(host, mark, origin, &link, &err) == 0 &&
-		link_origin_of(host, &link, &now, &err) == 0)
-		compare(&differences, origin, &now);
+	if (link_origin_of(r->host, link, &now, &err) == 0)
+		compare(&differences, r->origin, &now);
+	if (r->refused.len)
+		buf_printf(&differences, "%s%s", differences.len ? "; " : "", r->refused.data);
 	if (differences.len)
-		LOG(WARN, FIELDS(F("device", origin->name), F("err", differences.data)),
+		LOG(WARN, FIELDS(F("device", r->origin->name), F("err", differences.data)),
 			"link is back, but not all of it is as it was");
 	rec_fini(&rec_link_origin, &now);
 	buf_fini(&differences);
 }
 
-static int restore_on_host(struct nl *host, const char *mark, const struct link_origin *origin,
-	struct link_info *link, struct err *err)
+/* The numbers once more, as one may have changed another, and what has come of it all. */
+static int restore_rest(struct restoring *r, struct err *err)
 {
-	cleanup_link_info struct link_info again = {0};
+	cleanup_link_info struct link_info again = {0}, now = {0};
 
-	if (restore(host, link, origin, err) < 0)
-		return err_wrap(err, "restoring '%s'", origin->name);
-	/* one number may have changed another */
-	if (find_on_host(host, mark, origin, &again, err) < 0 ||
-		restore_numbers(host, &again, origin, err) < 0)
-		return err_wrap(err, "restoring '%s'", origin->name);
-	report(host, mark, origin);
+	if (nl_link_get_by_index(r->host, r->link->ifindex, &again, err) < 0)
+		return -1;
+	restore_numbers(r, &again, true);
+	if (r->failure.kind != ERR_NONE) {
+		*err = r->failure;
+		return -1;
+	}
+	if (nl_link_get_by_index(r->host, again.ifindex, &now, err) < 0)
+		return -1;
+	report(r, &now);
 	return 0;
+}
+
+static int restore_on_host(struct nl *host, struct link_info *link,
+	const struct link_origin *origin, bool from_pod, struct err *err)
+{
+	struct restoring r = {
+		.host = host, .link = link, .origin = origin, .from_pod = from_pod};
+	int rc;
+
+	restore(&r);
+	rc = restore_rest(&r, err);
+	buf_fini(&r.refused);
+	return rc < 0 ? err_wrap(err, "restoring '%s'", origin->name) : 0;
+}
+
+/* The link that has just arrived: udev may have renamed it by now. */
+static int find_arrived(struct nl *host, const struct sought *sought, const char *name,
+	struct link_info *ret, struct err *err)
+{
+	if (nl_link_get(host, name, ret, err) == 0 && is_same_device(sought->origin, ret))
+		return 0;
+	link_info_fini(ret);
+	return find(host, sought, ret, err);
+}
+
+/* From the pod to the host, where it has its mark again before anything else reads its alias. */
+static int take_out(const struct link_ends *ends, struct link_info *link, const char *mark,
+	const struct link_origin *origin, struct link_info *ret, struct err *err)
+{
+	/* by what it is: its alias is the pod's still */
+	const struct sought arrived = {.mark = mark, .origin = origin, .in_pod = true};
+	char name[IFNAMSIZ];
+
+	travel_name(name);
+	if (move_out(ends, link, name, origin, err) < 0)
+		return err_wrap(err, "taking '%s' out of the pod", link->name);
+	if (find_arrived(ends->host, &arrived, name, ret, err) < 0) {
+		err->kind = ERR_INTERNAL;
+		return err_wrap(err, "link was moved out of the pod as '%s'", name);
+	}
+	return set_mark(ends->host, ret, mark, err);
 }
 
 int link_take(const struct link_ends *ends, const char *mark, const struct link_origin *origin,
@@ -621,27 +888,41 @@ int link_take(const struct link_ends *ends, const char *mark, const struct link_
 	cleanup_link_info struct link_info inside = {0}, outside = {0};
 
 	if (link_find(ends->pod, mark, origin, &inside, err) == 0) {
-		if (move_out(ends, &inside, origin, err) < 0)
-			return err_wrap(err, "taking '%s' out of the pod", inside.name);
+		if (take_out(ends, &inside, mark, origin, &outside, err) < 0)
+			return -1;
 	} else if (err->kind != ERR_NOT_FOUND) {
 		return -1;
-	}
-	if (find_on_host(ends->host, mark, origin, &outside, err) < 0) {
+	} else if (find_on_host(ends->host, mark, origin, &outside, err) < 0) {
 		if (err->kind != ERR_NOT_FOUND)
 			return -1;
 		err_clear(err);
 		return 1;
 	}
-	if (restore_on_host(ends->host, mark, origin, &outside, err) < 0)
+	if (restore_on_host(ends->host, &outside, origin, true, err) < 0)
 		return -1;
 	err_clear(err);
 	return 0;
+}
+
+int link_reclaim(struct nl *host, struct link_info *link, const char *mark,
+	const struct link_origin *origin, struct err *err)
+{
+	if (!is_same_device(origin, link))
+		return err_set(err, ERR_CONFLICT,
+			"link '%s' (kind '%s', device '%s') is not what the claim had (kind "
+			"'%s', device '%s')",
+			link->name, link->kind, link->parent, origin->kind ? origin->kind : "",
+			origin->parent ? origin->parent : "");
+	if (set_mark(host, link, mark, err) < 0)
+		return -1;
+	return restore_on_host(host, link, origin, true, err);
 }
 
 int link_release(
 	struct nl *host, const char *mark, const struct link_origin *origin, struct err *err)
 {
 	cleanup_link_info struct link_info link = {0};
+	char alias[LINK_ALIAS_SIZE];
 
 	if (find_on_host(host, mark, origin, &link, err) < 0) {
 		if (err->kind != ERR_NOT_FOUND)
@@ -649,21 +930,28 @@ int link_release(
 		err_clear(err);
 		return 1;
 	}
-	if (restore_on_host(host, mark, origin, &link, err) < 0)
+	if (restore_on_host(host, &link, origin, false, err) < 0)
 		return -1;
 	err_clear(err);
-	return nl_link_set_alias(host, link.ifindex, origin->alias ? origin->alias : "", err);
+	link_text_decode(origin->alias ? origin->alias : "", alias, sizeof(alias));
+	return nl_link_set_alias(host, link.ifindex, alias, err);
 }
 
 /* --- giving ------------------------------------------------------------------------------- */
 
+static bool is_text(const char *name)
+{
+	return utf8_valid(name, strlen(name));
+}
+
 /* A link that is down in the pod has not been finished; one that is up has, and if it has
- * another name by now, the pod has given it that. 1 if nothing had to be done. */
+ * another name by now, the pod has given it that; which may be no text, and then it is called by
+ * the name that it was given. 1 if nothing had to be done. */
 static int finish(struct nl *pod, struct link_info *link, const struct device_attach *a,
 	struct device_attach_result *ret, struct err *err)
 {
 	if (link->up) {
-		ret->if_name = xstrdup(link->name);
+		ret->if_name = xstrdup(is_text(link->name) ? link->name : a->if_name);
 		return 1;
 	}
 	/* its own alternative name would be in the way; it has it back when it returns */
@@ -716,15 +1004,6 @@ static int move_in(const struct link_ends *ends, const struct link_info *link,
 	if (rc == 0)
 		ret->if_name = xstrdup(a->if_name);
 	return rc;
-}
-
-/* Without a note behind it: in the pod anybody could write one. */
-static int set_mark(
-	struct nl *host, const struct link_info *link, const char *mark, struct err *err)
-{
-	if (strcmp(link->alias, mark) == 0)
-		return 0;
-	return nl_link_set_alias(host, link->ifindex, mark, err);
 }
 
 static int give_from_host(const struct link_ends *ends, const struct link_info *link,

@@ -43,6 +43,8 @@ struct link_origin {
 	struct rec_bool up;
 	struct REC_LIST(struct origin_address) addresses;
 	char *alias; /* of before the mark; link_release() sets it */
+	/* Names and alias are bytes to the kernel and text in a record: link_text_encode(). */
+	char *boot; /* of which boot of the node it is; unset: it is not known */
 	/* what it is, so that a link which somebody else has marked is not taken for it; one
 	 * with a parent is known by that alone where its mark is gone */
 	char *kind, *parent;
@@ -55,7 +57,16 @@ struct origin_address {
 	struct rec_int flags, metric, scope, proto;
 };
 
-/* *ret is for rec_fini(), also after a failure. */
+/* Alias and alternative names as a record has them: bytes that are not UTF-8, or that look like what
+ * is written for those, are "\\x" and their hex digits. The caller's. */
+char *link_text_encode(const char *bytes);
+/* Writes at most size - 1 bytes and a NUL. */
+void link_text_decode(const char *text, char *out, size_t size);
+
+/* The kernel's number of this boot; "" if it cannot be read. Opens a file at the first call. */
+const char *link_boot(void);
+
+/* boot is left unset. *ret is for rec_fini(), also after a failure. */
 int link_origin_of(
 	struct nl *nl, const struct link_info *link, struct link_origin *ret, struct err *err);
 
@@ -87,10 +98,19 @@ int link_give(const struct link_ends *ends, const char *mark, const struct link_
 	const struct device_attach *a, struct device_attach_result *ret, struct err *err);
 
 /* Takes the marked link back to the host, as origin says. 0, or 1 when there is no such link on
- * either side. What is set and yet not as it was is logged, each by name. After a failure the
- * link keeps its mark, so that the call can be repeated. */
+ * either side. A value that the kernel refuses is a difference, not a failure: all that is not as
+ * it was is logged, each by name and with both values. A link whose name another one has by now
+ * is called "nc" and 13 digits. After a failure the link keeps its mark, so that the call can be
+ * repeated. */
 int link_take(const struct link_ends *ends, const char *mark, const struct link_origin *origin,
 	struct err *err);
+
+/* Restores a link that the kernel has returned to the host because its namespace ended, and
+ * marks it. What its alias says by then proves nothing: that it is the claim's the caller knows
+ * by what it is. A step that was done already is left out. ERR_CONFLICT: it is not the kind of
+ * device that origin says. What is set and yet not as it was is logged, as by link_take(). */
+int link_reclaim(struct nl *host, struct link_info *link, const char *mark,
+	const struct link_origin *origin, struct err *err);
 
 /* Restores a link that is on the host, wherever it has been, and takes the mark off it. 0, or 1
  * when there is no such link. */

@@ -9,8 +9,7 @@
  *
  * and from everywhere back to OFFLINE when the connection ends. What fails on the way leads to
  * FAILED: calls of statd's are then answered with the reason, which so reaches the operator
- * where he looks first, and after a while the connection is closed, so that all of it is tried
- * anew.
+ * where he looks first, and all of it is tried anew as hello.h has it.
  *
  * statd's calls are carried out as they come, one at a time, each to its end: waiting for the
  * kernel is what this process is for. So a call may have waited behind others for longer than
@@ -27,13 +26,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/device_list.h"
 #include "common/hash.h"
+#include "common/hello.h"
 #include "common/link_move.h"
 #include "common/log.h"
 #include "common/netns.h"
 #include "common/rpc.h"
 
-#define RETRY_MS 5000 /* what is wrong is outside: a configuration, a device that is missing */
+#define RETRY_MS 5000 /* a device that is missing may come */
 #define QUIET_MS 300  /* devices come and go by the dozen: looked at when they are done */
 
 enum phase {
@@ -60,42 +61,31 @@ struct manager {
 	uid_t statd_uid;
 	struct rpc_listen def;
 	struct rpc_client *client;
-	uv_timer_t retry, rediscover;
+	struct hello_retry hello; /* its problem is that of FAILED */
+	uv_timer_t rediscover;
 	uv_poll_t watch;
 
 	enum phase phase;
-	struct err problem; /* of FAILED; kept beyond it, so that it is logged once */
 	struct buf names;   /* of the inventory's devices, each with its NUL */
 	size_t n_names;
 	uint64_t published; /* hash of the last inventory */
+	struct strlist left_out;    /* what the last inventory lacks: each is logged once */
+	struct prepared *prepared;  /* NULL: the manager does not look into it */
 };
 
 /* --- failing and trying again ------------------------------------------------------------- */
 
-static void on_retry(uv_timer_t *timer)
-{
-	struct manager *m = timer->data;
-	struct rpc_conn *conn = rpc_client_conn(m->client);
-
-	if (conn)
-		rpc_conn_close(conn, "trying again what failed");
-}
-
 static void fail(struct manager *m, const struct err *err)
 {
-	if (strcmp(m->problem.message, err->message) != 0)
-		LOG(ERROR, FIELDS(F("err", err->message)), "cannot serve; trying again");
-	m->problem = *err;
 	m->phase = FAILED;
-	daemon_status("cannot serve: %s", err->message);
-	(void)uv_timer_start(&m->retry, on_retry, RETRY_MS, 0);
+	hello_retry_failed(&m->hello, m->client, "cannot serve", err);
 }
 
 /* What a call gets that comes when it cannot be served. */
 static void not_ready(const struct manager *m, struct err *err)
 {
 	(void)err_set(err, ERR_UNAVAILABLE, "not ready: %s",
-		m->phase == FAILED ? m->problem.message
+		m->phase == FAILED ? m->hello.problem.message
 				   : "hello and device.restore come first");
 }
 
@@ -112,7 +102,7 @@ static void on_published(
 		fail(m, err);
 		return;
 	}
-	err_clear(&m->problem);
+	hello_retry_succeeded(&m->hello);
 	LOG(INFO, NO_FIELDS, "serving %zu devices", m->n_names);
 	daemon_status("serving %zu devices", m->n_names);
 }
@@ -137,28 +127,73 @@ static bool has_name(const struct manager *m, const char *name)
 	return false;
 }
 
-static uint64_t hash_of(const struct device_list *inventory)
+static bool is_prepared(const void *ctx, const char *device)
 {
-	struct buf packed = {0};
-	uint64_t hash;
+	const struct manager *m = ctx;
 
-	rec_pack(&rec_device_list, inventory, &packed);
-	hash = hash_bytes_64(packed.data, packed.len);
-	buf_fini(&packed);
+	return m->prepared && prepared_state(m->prepared, device);
+}
+
+static void log_left_out(struct manager *m, struct strlist *left_out)
+{
+	for (size_t i = 0; i < left_out->n; i++)
+		if (!strlist_has(&m->left_out, left_out->v[i]))
+			LOG(ERROR, NO_FIELDS, "%s", left_out->v[i]);
+	strlist_fini(&m->left_out);
+	m->left_out = *left_out;
+}
+
+/* Such that statd takes it. Returns a hash of all of it. */
+static uint64_t fit(struct manager *m, struct device_list *inventory)
+{
+	struct strlist left_out = {0};
+	uint64_t hash = device_list_fit(inventory, is_prepared, m, &left_out);
+
+	for (size_t i = 0; i < left_out.n; i++)
+		strlist_add(&inventory->notes, left_out.v[i]);
+	log_left_out(m, &left_out);
+	device_list_fit_notes(inventory);
+	for (size_t i = 0; i < inventory->notes.n; i++) {
+		const char *note = inventory->notes.v[i];
+		const uint64_t both[] = {hash, hash_bytes_64(note, strlen(note))};
+
+		hash = hash_bytes_64(both, sizeof(both));
+	}
 	return hash;
 }
 
-static void publish(struct manager *m, struct device_list *inventory)
+static void publish(struct manager *m, const struct device_list *inventory, uint64_t hash)
 {
 	keep_names(m, inventory);
-	m->published = hash_of(inventory);
+	m->published = hash;
 	(void)rpc_start(&m->loop, rpc_client_conn(m->client), API_MANAGER_DEVICES, inventory,
 		NULL, 0, on_published, m);
 }
 
+/* Links that have come back to the host by themselves. What statd is away for is reported when
+ * it has reconnected. */
+static void report_appeared(struct manager *m)
+{
+	struct strlist names = {0};
+
+	if (!m->ops->take_appeared || m->phase != SERVING)
+		return;
+	m->ops->take_appeared(m->ctx, &names);
+	for (size_t i = 0; i < names.n; i++) {
+		const struct device_appeared params = {.name = names.v[i]};
+
+		LOG(INFO, FIELDS(F("device", names.v[i])), "its link has appeared on the host");
+		rpc_notify(
+			rpc_client_conn(m->client), API_MANAGER_APPEARED, &params);
+	}
+	strlist_fini(&names);
+}
+
 static void on_rediscover(uv_timer_t *timer);
 
-static int discover(struct manager *m, struct device_list *ret, struct err *err)
+/* What statd is to know, and a hash of it. */
+static int discover(
+	struct manager *m, struct device_list *ret, uint64_t *ret_hash, struct err *err)
 {
 	const int rc = m->ops->discover(m->ctx, ret, err);
 
@@ -168,6 +203,7 @@ static int discover(struct manager *m, struct device_list *ret, struct err *err)
 		return err_wrap(err, "discovering devices");
 	if (rc > 0)
 		(void)uv_timer_start(&m->rediscover, on_rediscover, RETRY_MS, 0);
+	*ret_hash = fit(m, ret);
 	return 0;
 }
 
@@ -177,14 +213,16 @@ static void on_rediscover(uv_timer_t *timer)
 	struct manager *m = timer->data;
 	struct device_list inventory = {0};
 	struct err err = ERR_INIT;
+	uint64_t hash;
 
 	if (m->phase != SERVING)
 		return;
-	if (discover(m, &inventory, &err) < 0)
+	if (discover(m, &inventory, &hash, &err) < 0)
 		LOG(ERROR, FIELDS(F("err", err.message)), "inventory stays as it is");
-	else if (hash_of(&inventory) != m->published)
-		publish(m, &inventory);
+	else if (hash != m->published)
+		publish(m, &inventory, hash);
 	rec_fini(&rec_device_list, &inventory);
+	report_appeared(m);
 }
 
 static void on_watch(uv_poll_t *poll, int status, int events UNUSED)
@@ -195,22 +233,35 @@ static void on_watch(uv_poll_t *poll, int status, int events UNUSED)
 		LOG(ERROR, FIELDS(F("err", uv_strerror(status))),
 			"changes of devices are not seen any more");
 		(void)uv_poll_stop(poll);
-	} else if (m->ops->woken(m->ctx)) {
-		(void)uv_timer_start(&m->rediscover, on_rediscover, QUIET_MS, 0);
+		return;
 	}
+	if (m->ops->woken(m->ctx))
+		(void)uv_timer_start(&m->rediscover, on_rediscover, QUIET_MS, 0);
+	report_appeared(m);
+}
+
+static void keep_prepared(
+	struct manager *m, const struct device_alloc *a, const struct device *device)
+{
+	if (m->prepared)
+		prepared_put(m->prepared, a, device);
 }
 
 static void restore_one(
-	const struct manager *m, const struct device_alloc *a, struct restore_verdict *ret)
+	struct manager *m, const struct device_alloc *a, struct restore_verdict *ret)
 {
 	struct err err = ERR_INIT;
 
 	ret->device = xcalloc(1, sizeof(*ret->device));
-	if (m->ops->restore(m->ctx, a, ret->device, &err) == 0)
+	if (m->ops->restore(m->ctx, a, ret->device, &err) == 0 &&
+		device_check(ret->device, &err) == 0) {
+		keep_prepared(m, a, ret->device);
 		return;
+	}
 	rec_fini(&rec_device, ret->device);
 	free(take_ptr(ret->device));
 	ret->error = xstrdup(err.message);
+	str_sanitize(ret->error);
 }
 
 static void on_restore(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
@@ -220,23 +271,27 @@ static void on_restore(void *ctx, struct rpc_call *call, const void *request, in
 	struct device_list inventory = {0};
 	struct manager *m = ctx;
 	struct err err = ERR_INIT;
+	uint64_t hash;
 
 	if (m->phase < CONFIGURED) {
 		not_ready(m, &err);
 		rpc_reply_err(call, &err);
 		return;
 	}
+	if (m->prepared)
+		prepared_clear(m->prepared);
 	result.verdicts.v = xcalloc(result.verdicts.n, sizeof(*result.verdicts.v));
 	for (size_t i = 0; i < list->allocations.n; i++)
 		restore_one(m, &list->allocations.v[i], &result.verdicts.v[i]);
 	/* first: discovering may take long, and restoring needs none of it */
 	rpc_reply(call, &result, NULL);
 	rec_fini(api_method_info(API_DEVICE_RESTORE)->result, &result);
-	if (discover(m, &inventory, &err) < 0) {
+	if (discover(m, &inventory, &hash, &err) < 0) {
 		fail(m, &err);
 	} else {
 		m->phase = SERVING;
-		publish(m, &inventory);
+		publish(m, &inventory, hash);
+		report_appeared(m);
 	}
 	rec_fini(&rec_device_list, &inventory);
 	(void)malloc_trim(0); /* seldom, and most of what was used was for this */
@@ -280,7 +335,7 @@ static void on_close(void *ctx, struct rpc_conn *conn UNUSED, const char *reason
 	if (m->phase > FAILED)
 		LOG(WARN, FIELDS(F("err", reason)), "statd is gone; waiting for it");
 	m->phase = OFFLINE;
-	(void)uv_timer_stop(&m->retry);
+	hello_retry_ended(&m->hello);
 	(void)uv_timer_stop(&m->rediscover);
 	daemon_status("waiting for statd");
 }
@@ -309,6 +364,21 @@ static void log_done(const struct device_alloc *a, const char *sandbox, const ch
 		"%s", what);
 }
 
+/* An answer that statd does not take would end the connection, and what was done with it stay.
+ * It is undone as a leftover is: a state that no message can hold is no help. */
+static int check_prepared(struct manager *m, const struct device_alloc *a,
+	const struct device *device, struct err *err)
+{
+	struct err later;
+
+	if (device_check(device, err) == 0)
+		return 0;
+	if (m->ops->free(m->ctx, a, &later) < 0)
+		LOG(ERROR, FIELDS(F("device", a->device->name), F("err", later.message)),
+			"what was set up stays");
+	return -1;
+}
+
 static void prepare(struct manager *m, struct rpc_call *call, const struct device_alloc *a,
 	int (*op)(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err),
 	const char *done)
@@ -317,9 +387,10 @@ static void prepare(struct manager *m, struct rpc_call *call, const struct devic
 	const struct device_result result = {.device = &device};
 	struct err err = ERR_INIT;
 
-	if (op(m->ctx, a, &device, &err) < 0) {
+	if (op(m->ctx, a, &device, &err) < 0 || check_prepared(m, a, &device, &err) < 0) {
 		rpc_reply_err(call, &err);
 	} else {
+		keep_prepared(m, a, &device);
 		log_done(a, NULL, done);
 		rpc_reply(call, &result, NULL);
 	}
@@ -362,19 +433,40 @@ static void reply_empty(struct rpc_call *call, int rc, const struct err *err)
 		rpc_reply(call, &nothing, NULL);
 }
 
-static void on_free(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+/* Whether it was done. */
+static bool undo(struct manager *m, struct rpc_call *call, const struct device_alloc *a,
+	int (*op)(void *ctx, const struct device_alloc *a, struct err *err), const char *done)
 {
-	const struct device_alloc *a = request;
-	struct manager *m = ctx;
 	struct err err = ERR_INIT;
 	int rc;
 
 	if (!may_serve(m, call))
-		return;
-	rc = m->ops->free(m->ctx, a, &err);
+		return false;
+	rc = op(m->ctx, a, &err);
 	if (rc == 0)
-		log_done(a, NULL, "device freed");
+		log_done(a, NULL, done);
 	reply_empty(call, rc, &err);
+	return rc == 0;
+}
+
+static void on_free(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+{
+	const struct device_alloc *a = request;
+	struct manager *m = ctx;
+	struct device_alloc freed = {0};
+
+	/* the answer lets go of the request */
+	rec_copy(&rec_device_alloc, &freed, a);
+	if (undo(m, call, a, m->ops->free, "device freed") && m->prepared)
+		prepared_drop(m->prepared, &freed);
+	rec_fini(&rec_device_alloc, &freed);
+}
+
+static void on_reclaim(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+{
+	struct manager *m = ctx;
+
+	(void)undo(m, call, request, m->ops->reclaim, "device reclaimed");
 }
 
 static void on_check(void *ctx, struct rpc_call *call, const void *request, int *fds)
@@ -436,7 +528,34 @@ static void on_detach(void *ctx, struct rpc_call *call, const void *request, int
 		rc = m->ops->detach(m->ctx, a, fds[0], fds[1], &err);
 	if (rc == 0)
 		log_done(a->allocation, a->sandbox_id, "device detached");
+	else if (rc > 0)
+		log_done(a->allocation, a->sandbox_id,
+			"device is not in the sandbox any more: nothing to detach");
 	reply_empty(call, rc, &err);
+}
+
+/* A leftover is freed by its state; a name that statd does not take is in no one's way. */
+static void fit_leftovers(struct device_audit_result *result)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < result->leftovers.n; i++) {
+		struct device_alloc *a = &result->leftovers.v[i];
+		struct err err = ERR_INIT;
+
+		if (device_check(a->device, &err) < 0) {
+			free(take_ptr(a->device->if_name));
+			free(take_ptr(a->device->kernel_if_name));
+		}
+		if (device_check(a->device, &err) == 0) {
+			result->leftovers.v[n++] = *a;
+			continue;
+		}
+		LOG(ERROR, FIELDS(F("device", a->device->name), F("err", err.message)),
+			"a leftover cannot be reported");
+		rec_fini(&rec_device_alloc, a);
+	}
+	result->leftovers.n = n;
 }
 
 static void on_audit(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
@@ -448,10 +567,12 @@ static void on_audit(void *ctx, struct rpc_call *call, const void *request, int 
 
 	if (!may_serve(m, call))
 		return;
-	if (m->ops->audit(m->ctx, &audit->claim_uids, &result, &err) < 0)
+	if (m->ops->audit(m->ctx, &audit->claim_uids, &result, &err) < 0) {
 		rpc_reply_err(call, &err);
-	else
+	} else {
+		fit_leftovers(&result);
 		rpc_reply(call, &result, NULL);
+	}
 	rec_fini(api_method_info(API_DEVICE_AUDIT)->result, &result);
 }
 
@@ -463,6 +584,7 @@ static const struct rpc_service services[] = {
 	{API_DEVICE_CHECK, on_check},
 	{API_DEVICE_ATTACH, on_attach},
 	{API_DEVICE_DETACH, on_detach},
+	{API_DEVICE_RECLAIM, on_reclaim},
 	{API_DEVICE_AUDIT, on_audit},
 };
 
@@ -500,7 +622,7 @@ static void stop(void *ctx)
 
 	m->phase = OFFLINE;
 	rpc_client_free(m->client);
-	uv_close((uv_handle_t *)&m->retry, NULL);
+	hello_retry_close(&m->hello);
 	uv_close((uv_handle_t *)&m->rediscover, NULL);
 	if (m->watch.data)
 		uv_close((uv_handle_t *)&m->watch, NULL);
@@ -537,10 +659,13 @@ static int run(struct manager *m, const struct manager_options *o)
 	cleanup_free char *path = xasprintf("%s/manager.sock", o->runtime_dir);
 	int status;
 
+	if (m->ops->use_prepared) {
+		m->prepared = prepared_new();
+		m->ops->use_prepared(m->ctx, m->prepared);
+	}
 	(void)uv_loop_init(&m->loop);
 	daemon_init(&m->daemon, &m->loop, stop, m);
-	(void)uv_timer_init(&m->loop, &m->retry);
-	m->retry.data = m;
+	hello_retry_init(&m->hello, &m->loop);
 	(void)uv_timer_init(&m->loop, &m->rediscover);
 	m->rediscover.data = m;
 	start_watch(m);
@@ -593,6 +718,8 @@ int manager_main(const struct manager_ops *ops, void *ctx, const struct privileg
 		return daemon_cannot_start(&err);
 	status = run(&m, &options);
 	buf_fini(&m.names);
+	strlist_fini(&m.left_out);
+	prepared_free(m.prepared);
 	close_fd(&m.own_netns);
 	return status;
 }

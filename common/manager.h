@@ -14,6 +14,7 @@
 
 #include "common/api.h"
 #include "common/daemon.h"
+#include "common/prepared.h"
 #include "common/privileges.h"
 
 struct manager;
@@ -35,6 +36,13 @@ struct manager_ops {
 	 * if there is none; and what reads it, and says whether to discover anew. */
 	int (*watch)(const void *ctx);
 	bool (*woken)(void *ctx);
+	/* Both may be NULL. What is prepared, for as long as the process lives: the host of the
+	 * manager keeps it, and discover() finds there what it cannot see. */
+	void (*use_prepared)(void *ctx, const struct prepared *prepared);
+	/* Adds to *ret the names of devices whose link has come back to the host, and not by
+	 * the manager's own doing, since the last call. Comes after each woken() and
+	 * discover(). */
+	void (*take_appeared)(void *ctx, struct strlist *ret);
 	/* Rebuilds a prepared device from its stored state; makes nothing in the kernel. */
 	int (*restore)(
 		void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
@@ -48,9 +56,16 @@ struct manager_ops {
 	 * was. */
 	int (*attach)(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
 		struct device_attach_result *ret, struct err *err);
-	/* A link that is no longer there is success. */
+	/* 1: the link is not in the namespace any more, and ends where it is. ERR_BUSY: it is in
+	 * neither namespace, and is to come back. */
 	int (*detach)(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
 		struct err *err);
+	/* The sandbox that held a prepared device has ended, and nobody has a descriptor of its
+	 * namespace: a link that the kernel has returned to the host is put back as it was and
+	 * marked anew, whatever the pod left on it. statd's table decides whose it is, not its
+	 * alias. 0 also if the device ends with its namespace, or has ceased to exist. ERR_BUSY:
+	 * the link is in a namespace still. Repeatable. */
+	int (*reclaim)(void *ctx, const struct device_alloc *a, struct err *err);
 	/* What in the kernel is this manager's and belongs to none of these claims, into *ret
 	 * (zeroed), such that free() undoes each. */
 	int (*audit)(void *ctx, const struct strlist *claim_uids,

@@ -321,16 +321,16 @@ static int compare_keys(const void *a, const void *b)
 static int check_text(struct key text, struct err *err)
 {
 	if (!utf8_valid(text.v, text.len))
-		return err_set(err, ERR_INVALID, "a text is not UTF-8");
+		return err_set(err, ERR_INVALID, ": a text is not UTF-8");
 	return 0;
 }
 
 static int check_key(struct key key, struct err *err)
 {
 	if (memchr(key.v, '\0', key.len))
-		return err_set(err, ERR_INVALID, "a map's key contains a NUL byte");
+		return err_set(err, ERR_INVALID, ": a map's key contains a NUL byte");
 	if (!utf8_valid(key.v, key.len))
-		return err_set(err, ERR_INVALID, "a map's key is not UTF-8");
+		return err_set(err, ERR_INVALID, ": a map's key is not UTF-8");
 	return 0;
 }
 
@@ -340,18 +340,33 @@ static int check_unique(struct key *keys, size_t n, struct err *err)
 	qsort(keys, n, sizeof(*keys), compare_keys);
 	for (size_t i = 1; i < n; i++)
 		if (compare_keys(&keys[i - 1], &keys[i]) == 0)
-			return err_set(err, ERR_INVALID, "a map has the key \"%.*s\" twice",
+			return err_set(err, ERR_INVALID, ": a map has the key \"%.*s\" twice",
 				(int)MIN(keys[i].len, 64u), keys[i].v);
 	return 0;
 }
 
 static int check_value(struct mp_cursor *c, struct err *err);
 
+/* Where it is, from the outside in: "devices[3].name: ", put in front a step at a time. */
+__attribute__((format(printf, 2, 3), cold)) static int at_step(
+	struct err *err, const char *fmt, ...)
+{
+	char step[80], rest[ERR_MESSAGE_MAX];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(step, sizeof(step), fmt, ap);
+	va_end(ap);
+	str_sanitize(step);
+	memcpy(rest, err->message, sizeof(rest));
+	return err_set(err, err->kind, "%s%s", step, rest);
+}
+
 static int check_list(struct mp_cursor *c, uint32_t n, struct err *err)
 {
 	for (uint32_t i = 0; i < n; i++)
 		if (check_value(c, err) < 0)
-			return -1;
+			return at_step(err, "[%u]", i);
 	return 0;
 }
 
@@ -365,8 +380,8 @@ static int check_map(struct mp_cursor *c, uint32_t n, struct err *err)
 
 		keys[i] = (struct key){key.text.v, key.text.len};
 		r = check_key(keys[i], err);
-		if (r == 0)
-			r = check_value(c, err);
+		if (r == 0 && check_value(c, err) < 0)
+			r = at_step(err, ".%.*s", (int)MIN(key.text.len, 64u), key.text.v);
 	}
 	if (r == 0)
 		r = check_unique(keys, n, err);
@@ -392,8 +407,14 @@ int mp_check(const void *data, size_t len, struct err *err)
 {
 	struct mp_cursor c = mp_cursor(data);
 
-	if (check_value(&c, err) < 0)
-		return -1;
+	if (check_value(&c, err) < 0) {
+		const char *message = err->message;
+		char path[ERR_MESSAGE_MAX];
+
+		message += strspn(message, ".: ");
+		(void)snprintf(path, sizeof(path), "%s", message);
+		return err_set(err, err->kind, "%s", path);
+	}
 	assert(c.at == (const uint8_t *)data + len);
 	return 0;
 }

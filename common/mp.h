@@ -42,7 +42,8 @@ int mp_scan(
 	struct mp_scan *scan, const void *data, size_t len, size_t max_bytes, struct err *err);
 
 /* Whether one whole message that mp_scan() passed has meaning throughout: text that is not
- * UTF-8, a map's key twice or with a NUL in it have none. */
+ * UTF-8, a map's key twice or with a NUL in it have none. err says where: "devices[3].name: ...". A
+ * sender asks the same of what it has encoded. */
 int mp_check(const void *data, size_t len, struct err *err);
 
 /* --- reading ------------------------------------------------------------------------------ */

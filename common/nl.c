@@ -413,23 +413,46 @@ static struct link_info take_link(struct link_list *list)
 	return link;
 }
 
-int nl_link_get(struct nl *nl, const char *name, struct link_info *ret, struct err *err)
+/* Takes msg, which says of which link. */
+static int get_link(struct nl *nl, struct nl_msg *msg, struct link_info *ret, struct err *err)
 {
-	cleanup_nl_msg struct nl_msg *msg =
-		link_request(RTM_GETLINK, 0, &(struct ifinfomsg){0});
 	struct harvest h = {.max = 1};
 	struct nl_answer a = {.on_message = on_link, .ctx = &h};
+	int rc;
 
 	*ret = (struct link_info){0};
-	put_text(msg, IFLA_IFNAME, name, IFNAMSIZ);
 	nl_put_u32(msg, IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
-	if (nl_talk(nl, msg, &a, err) < 0) {
-		link_list_fini(&h.links);
-		return err_wrap(err, "looking up link '%s'", name);
+	rc = nl_talk(nl, msg, &a, err);
+	nlmsg_free(msg);
+	if (rc == 0 && h.links.n == 1) {
+		*ret = take_link(&h.links);
+		return 0;
 	}
-	if (h.links.n == 0)
-		return err_set(err, ERR_INTERNAL, "looking up link '%s': no answer", name);
-	*ret = take_link(&h.links);
+	link_list_fini(&h.links);
+	return rc < 0 ? -1 : err_set(err, ERR_INTERNAL, "no answer");
+}
+
+int nl_link_get(struct nl *nl, const char *name, struct link_info *ret, struct err *err)
+{
+	struct nl_msg *msg = link_request(RTM_GETLINK, 0, &(struct ifinfomsg){0});
+
+	/* by either attribute a link is found under any of its names */
+	if (strlen(name) < IFNAMSIZ)
+		put_text(msg, IFLA_IFNAME, name, IFNAMSIZ);
+	else
+		put_text(msg, IFLA_ALT_IFNAME, name, LINK_ALTNAME_SIZE);
+	if (get_link(nl, msg, ret, err) < 0)
+		return err_wrap(err, "looking up link '%s'", name);
+	return 0;
+}
+
+int nl_link_get_by_index(struct nl *nl, int ifindex, struct link_info *ret, struct err *err)
+{
+	struct nl_msg *msg =
+		link_request(RTM_GETLINK, 0, &(struct ifinfomsg){.ifi_index = ifindex});
+
+	if (get_link(nl, msg, ret, err) < 0)
+		return err_wrap(err, "looking up link %d", ifindex);
 	return 0;
 }
 

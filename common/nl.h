@@ -86,6 +86,8 @@ void nl_fini(struct nl *nl);
 /* The link that has this name, or has it as an alternative name: then ret->name differs. *ret
  * is for link_info_fini(), also after a failure. */
 int nl_link_get(struct nl *nl, const char *name, struct link_info *ret, struct err *err);
+/* The link of this number. *ret as above. */
+int nl_link_get_by_index(struct nl *nl, int ifindex, struct link_info *ret, struct err *err);
 /* The first link that match says yes to; it may be asked twice for one. *ret as above. */
 int nl_link_find(struct nl *nl, bool (*match)(const void *ctx, const struct link_info *link),
 	const void *ctx, struct link_info *ret, struct err *err);
@@ -169,7 +171,8 @@ struct vf_vlan {
 	uint16_t proto; /* ETH_P_8021Q or ETH_P_8021AD */
 };
 
-/* ERR_NOT_FOUND: the link has no virtual function of that index. */
+/* ERR_NOT_FOUND: the link has no virtual function of that index. 1: it has one, and the kernel's
+ * answer is cut before it; err says so. */
 int nl_vf_get_vlan(
 	struct nl *nl, const char *pf_name, unsigned vf, struct vf_vlan *ret, struct err *err);
 int nl_vf_set_vlan(struct nl *nl, const char *pf_name, unsigned vf, const struct vf_vlan *vlan,

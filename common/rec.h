@@ -175,6 +175,9 @@ enum rec_mode {
 	REC_LENIENT,      /* unknown fields are ignored: the RPC, claims */
 	REC_LENIENT_CASE, /* and names match whatever their case, as Go's JSON decoder does */
 	REC_STRICT,       /* an unknown field is an error: configuration */
+	/* Both: names match whatever their case, and an unknown field, or one that is named
+	 * twice in different cases, is an error: what a user asks for in a claim. */
+	REC_STRICT_CASE,
 };
 
 /* The text that a tree came from, for errors to say where in it something is wrong. A pointer

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "common/cli.h"
 #include "common/rec_internal.h"
 
 /* --- what is wrong ------------------------------------------------------------------------ */
@@ -305,12 +306,65 @@ static const json_t *find(const json_t *object, const char *name, bool any_case)
 	return NULL;
 }
 
-static bool is_field(const struct rec_desc *desc, const char *name)
+static bool ignores_case(const struct decoder *d)
+{
+	return d->mode == REC_LENIENT_CASE || d->mode == REC_STRICT_CASE;
+}
+
+static bool is_strict(const struct decoder *d)
+{
+	return d->mode == REC_STRICT || d->mode == REC_STRICT_CASE;
+}
+
+static bool is_field(const struct rec_desc *desc, const char *name, bool any_case)
 {
 	for (size_t i = 0; i < desc->n_fields; i++)
-		if (strcmp(desc->fields[i].name, name) == 0)
+		if ((any_case ? strcasecmp : strcmp)(desc->fields[i].name, name) == 0)
 			return true;
 	return false;
+}
+
+/* The field that a misspelt name was probably meant for, NULL if none is near. */
+static const char *nearest_field(const struct rec_desc *desc, const char *name)
+{
+	const char *best = NULL;
+	size_t best_distance = SIZE_MAX, d;
+
+	for (size_t i = 0; i < desc->n_fields; i++) {
+		const char *field = desc->fields[i].name;
+
+		if (strlen(field) > CLI_NEAR_MAX ||
+			!cli_is_near(name, strlen(name), field, &d) || d >= best_distance)
+			continue;
+		best = field;
+		best_distance = d;
+	}
+	return best;
+}
+
+static int refuse_field(const struct decoder *d, const struct frame *at,
+	const struct rec_desc *desc, const char *name)
+{
+	const char *near = nearest_field(desc, name);
+	cleanup_buf struct buf names = BUF_INIT;
+
+	for (size_t i = 0; i < desc->n_fields; i++)
+		buf_printf(&names, "%s%s", i ? ", " : "", desc->fields[i].name);
+	return decode_fail(d, at, "is not a field of %s; these are: %s%s%s%s", desc->name,
+		names.data ? names.data : "none", near ? "; did you mean " : "",
+		near ? near : "", near ? "?" : "");
+}
+
+/* The first name of the object that is the same as another but for its case. */
+static const char *find_twin(const json_t *object, const char *name)
+{
+	const char *key;
+	json_t *node;
+
+	json_object_foreach ((json_t *)(uintptr_t)object, key, node)
+		if (strcmp(key, name) != 0 && strcasecmp(key, name) == 0)
+			return key;
+	return NULL;
 }
 
 static int refuse_unknown(
@@ -321,14 +375,14 @@ static int refuse_unknown(
 
 	json_object_foreach ((json_t *)(uintptr_t)at->node, key, node) {
 		struct frame here = {.up = at, .name = key, .node = node};
-		cleanup_buf struct buf names = BUF_INIT;
+		const char *twin;
 
-		if (is_field(desc, key))
-			continue;
-		for (size_t i = 0; i < desc->n_fields; i++)
-			buf_printf(&names, "%s%s", i ? ", " : "", desc->fields[i].name);
-		return decode_fail(d, &here, "is not a field of %s; these are: %s", desc->name,
-			names.data ? names.data : "none");
+		if (!is_field(desc, key, ignores_case(d)))
+			return refuse_field(d, &here, desc, key);
+		twin = ignores_case(d) ? find_twin(at->node, key) : NULL;
+		if (twin)
+			return decode_fail(
+				d, &here, "is there twice: %s is the same name", twin);
 	}
 	return 0;
 }
@@ -338,11 +392,11 @@ static int decode_fields(
 {
 	if (expect(d, at, json_is_object(at->node), "a map") < 0)
 		return -1;
-	if (d->mode == REC_STRICT && refuse_unknown(d, at, desc) < 0)
+	if (is_strict(d) && refuse_unknown(d, at, desc) < 0)
 		return -1;
 	for (size_t i = 0; i < desc->n_fields; i++) {
 		const struct rec_field *f = &desc->fields[i];
-		const json_t *node = find(at->node, f->name, d->mode == REC_LENIENT_CASE);
+		const json_t *node = find(at->node, f->name, ignores_case(d));
 		struct frame here = {.up = at, .name = f->name, .node = node};
 
 		if (!node || json_is_null(node)) {

@@ -64,7 +64,7 @@ struct rpc_pending {
 	enum api_method method;
 	rpc_done_cb *cb; /* NULL: nobody waits any more */
 	void *ctx;
-	bool refused;
+	struct err *refused; /* why it was not sent */
 	UT_hash_handle hh;
 };
 
@@ -216,7 +216,11 @@ static void out_free(struct out_message *m)
 
 static void pending_freed(uv_handle_t *handle)
 {
-	free(container_of((uv_timer_t *)(void *)handle, struct rpc_pending, timer));
+	struct rpc_pending *p =
+		container_of((uv_timer_t *)(void *)handle, struct rpc_pending, timer);
+
+	free(p->refused);
+	free(p);
 }
 
 static void pending_free(struct rpc_pending *p)
@@ -410,8 +414,7 @@ static void on_pending_timer(uv_timer_t *timer)
 	struct err err;
 
 	if (p->refused) {
-		(void)err_set(&err, ERR_UNAVAILABLE, "nobody is connected for %s", method);
-		pending_fail(p, &err);
+		pending_fail(p, p->refused);
 		pending_free(p);
 		return;
 	}
@@ -432,17 +435,45 @@ static uint32_t new_id(struct rpc_conn *conn)
 	return conn->last_id;
 }
 
+/* A record, if the peer will take it: texts come from the kernel and from files, too. */
+static int put_record(
+	struct buf *out, const struct rec_desc *desc, const void *rec, struct err *err)
+{
+	const size_t begin = out->len;
+
+	rec_pack(desc, rec, out);
+	return mp_check(out->data + begin, out->len - begin, err);
+}
+
+/* Whether the message is within the peer's bounds. */
+static int check_bounds(const struct buf *message, struct err *err)
+{
+	struct mp_scan scan = {0};
+
+	return mp_scan(&scan, message->data, message->len, RPC_MAX_MESSAGE, err) < 0 ? -1 : 0;
+}
+
 /* What a request and a notification end with. deadline_ms 0: none is said. */
-static void put_params(
-	struct buf *out, const struct rec_desc *desc, const void *rec, uint64_t deadline_ms)
+static int put_params(struct buf *out, const struct rec_desc *desc, const void *rec,
+	uint64_t deadline_ms, struct err *err)
 {
 	mp_put_list(out, deadline_ms ? 2 : 1);
-	rec_pack(desc, rec, out);
-	if (!deadline_ms)
-		return;
-	mp_put_map(out, 1);
-	mp_put_text(out, DEADLINE_KEY);
-	mp_put_int(out, (int64_t)deadline_ms);
+	if (put_record(out, desc, rec, err) < 0)
+		return -1;
+	if (deadline_ms) {
+		mp_put_map(out, 1);
+		mp_put_text(out, DEADLINE_KEY);
+		mp_put_int(out, (int64_t)deadline_ms);
+	}
+	return check_bounds(out, err);
+}
+
+static struct rpc_pending *refuse_later(struct rpc_pending *p, const struct err *why)
+{
+	p->refused = xcalloc(1, sizeof(*why));
+	*p->refused = *why;
+	(void)uv_timer_start(&p->timer, on_pending_timer, 0, 0);
+	return p;
 }
 
 struct rpc_pending *rpc_start(uv_loop_t *loop, struct rpc_conn *conn, enum api_method method,
@@ -451,26 +482,31 @@ struct rpc_pending *rpc_start(uv_loop_t *loop, struct rpc_conn *conn, enum api_m
 	const struct api_method_info *info = api_method_info(method);
 	struct rpc_pending *p = xcalloc(1, sizeof(*p));
 	struct out_message *m;
+	struct err err;
 
 	*p = (struct rpc_pending){.method = method, .cb = cb, .ctx = ctx};
 	(void)uv_timer_init(loop, &p->timer);
 	if (!conn || conn->broken || HASH_COUNT(conn->pending) >= RPC_MAX_CALLS) {
-		p->refused = true;
-		(void)uv_timer_start(&p->timer, on_pending_timer, 0, 0);
-		return p;
+		(void)err_set(
+			&err, ERR_UNAVAILABLE, "nobody is connected for %s", info->name);
+		return refuse_later(p, &err);
 	}
-	p->conn = conn;
 	p->id = new_id(conn);
-	HASH_ADD(hh, conn->pending, id, sizeof(p->id), p);
 	if (!deadline_ms)
 		deadline_ms = info->deadline_ms;
-	(void)uv_timer_start(&p->timer, on_pending_timer, deadline_ms, 0);
 	m = out_new();
 	mp_put_list(&m->bytes, 4);
 	mp_put_int(&m->bytes, MESSAGE_REQUEST);
 	mp_put_int(&m->bytes, p->id);
 	mp_put_text(&m->bytes, info->name);
-	put_params(&m->bytes, info->request, request, now_ms() + deadline_ms);
+	if (put_params(&m->bytes, info->request, request, now_ms() + deadline_ms, &err) < 0) {
+		(void)err_wrap(&err, "%s cannot be sent", info->name);
+		out_free(m);
+		return refuse_later(p, &err);
+	}
+	p->conn = conn;
+	HASH_ADD(hh, conn->pending, id, sizeof(p->id), p);
+	(void)uv_timer_start(&p->timer, on_pending_timer, deadline_ms, 0);
 	send_message(conn, m, fds, info->request_fds);
 	return p;
 }
@@ -486,8 +522,8 @@ void rpc_cancel(struct rpc_pending *p)
 void rpc_notify(struct rpc_conn *conn, enum api_method method, const void *params)
 {
 	const struct api_method_info *info = api_method_info(method);
-
 	struct out_message *m;
+	struct err err;
 
 	if (!conn)
 		return;
@@ -495,8 +531,13 @@ void rpc_notify(struct rpc_conn *conn, enum api_method method, const void *param
 	mp_put_list(&m->bytes, 3);
 	mp_put_int(&m->bytes, MESSAGE_NOTIFICATION);
 	mp_put_text(&m->bytes, info->name);
-	put_params(&m->bytes, info->request, params, 0);
-	send_message(conn, m, NULL, 0);
+	if (put_params(&m->bytes, info->request, params, 0, &err) == 0) {
+		send_message(conn, m, NULL, 0);
+		return;
+	}
+	LOG(ERROR, FIELDS(F("peer", conn->name), F("method", info->name), F("err", err.message)),
+		"a notification cannot be sent");
+	out_free(m);
 }
 
 /* --- answering ---------------------------------------------------------------------------- */
@@ -529,20 +570,6 @@ static struct out_message *response_new(uint32_t id)
 	return m;
 }
 
-void rpc_reply(struct rpc_call *call, const void *result, const int *fds)
-{
-	const struct api_method_info *info = api_method_info(call->method);
-
-	if (call->conn) {
-		struct out_message *m = response_new(call->id);
-
-		mp_put_null(&m->bytes);
-		rec_pack(info->result, result, &m->bytes);
-		send_message(call->conn, m, fds, info->result_fds);
-	}
-	call_free(call);
-}
-
 static void send_error(struct rpc_conn *conn, uint32_t id, const struct err *err)
 {
 	struct out_message *m = response_new(id);
@@ -557,6 +584,28 @@ static void send_error(struct rpc_conn *conn, uint32_t id, const struct err *err
 	mp_put_text(&m->bytes, message);
 	mp_put_null(&m->bytes);
 	send_message(conn, m, NULL, 0);
+}
+
+void rpc_reply(struct rpc_call *call, const void *result, const int *fds)
+{
+	const struct api_method_info *info = api_method_info(call->method);
+	struct out_message *m;
+	struct err err;
+
+	if (call->conn) {
+		m = response_new(call->id);
+		mp_put_null(&m->bytes);
+		if (put_record(&m->bytes, info->result, result, &err) == 0 &&
+			check_bounds(&m->bytes, &err) == 0) {
+			send_message(call->conn, m, fds, info->result_fds);
+		} else {
+			(void)err_wrap(&err, "the answer to %s cannot be sent", info->name);
+			err.kind = ERR_INTERNAL;
+			out_free(m);
+			send_error(call->conn, call->id, &err);
+		}
+	}
+	call_free(call);
 }
 
 void rpc_reply_err(struct rpc_call *call, const struct err *err)

@@ -67,7 +67,11 @@ void rpc_call_drop(struct rpc_call *call);
 
 /* --- calling ------------------------------------------------------------------------------ */
 
-/* deadline_ms 0 means the method's own. When the peer vanishes, cb gets ERR_UNAVAILABLE at
+/* A request that the peer would drop the connection for (text that is not UTF-8, more than fits a
+ * message) is not sent: cb gets ERR_INVALID, and the message names the field. The same holds for
+ * a notification, which is logged, and for a reply, in the place of which the caller gets
+ * ERR_INTERNAL.
+ * deadline_ms 0 means the method's own. When the peer vanishes, cb gets ERR_UNAVAILABLE at
  * once; when the deadline passes, ERR_DEADLINE, and a late answer is dropped. Returns a token
  * to cancel with; cb is never called after that, and the token is void once cb was called. fds
  * are borrowed for the call. conn may be NULL: cb gets ERR_UNAVAILABLE. */
@@ -130,9 +134,10 @@ void rpc_server_free(struct rpc_server *server); /* closes its connections */
 
 struct rpc_client;
 
-/* Keeps one connection to path alive: connects, and when it is lost or refused tries again
- * after
- * 20 ms, doubling to at most 1 s. services are what the peer may call here. def->uids is who
+/* Keeps one connection to path alive: connects, and when it is lost or refused tries again after
+ * 20 ms, doubling to at most 1 s. A connection that lived 5 s sets the pause back to 20 ms; one
+ * that was dropped earlier does not, so that a peer which drops each is not called without end.
+ * services are what the peer may call here. def->uids is who
  * must be at the other end besides our own uid and root. */
 struct rpc_client *rpc_client_new(
 	uv_loop_t *loop, const char *path, const struct rpc_listen *def, void *ctx);

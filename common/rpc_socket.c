@@ -21,8 +21,12 @@
 
 #define BACKLOG        64
 #define ACCEPT_PAUSE   100 /* ms without accepting when descriptors run out */
-#define RETRY_FIRST_MS 20
+#define RETRY_FIRST_MS 5 /* at a start all daemons come within some milliseconds */
 #define RETRY_LAST_MS  1000
+/* A connection that lived as long as this was of use, and the pauses after it begin anew. One that
+ * ends earlier, whatever for, is not tried at once again: what ended it is likely to end the
+ * next one, too. */
+#define USEFUL_MS 5000
 
 int rpc_peer_of(int fd, struct rpc_peer *ret, struct err *err)
 {
@@ -261,7 +265,7 @@ struct rpc_client {
 	const struct rpc_listen *def;
 	void *ctx;
 	struct rpc_conn *conn;
-	uint64_t retry_ms;
+	uint64_t retry_ms, connected_ms;
 	bool told; /* that there is nobody: said once, not at every try */
 };
 
@@ -299,6 +303,8 @@ static void on_client_end(void *owner, struct rpc_conn *conn UNUSED)
 	struct rpc_client *c = owner;
 
 	c->conn = NULL;
+	if (uv_now(c->loop) - c->connected_ms >= USEFUL_MS)
+		c->retry_ms = RETRY_FIRST_MS;
 	retry_later(c);
 }
 
@@ -317,7 +323,7 @@ static void on_retry(uv_timer_t *timer)
 		return;
 	}
 	c->told = false;
-	c->retry_ms = RETRY_FIRST_MS;
+	c->connected_ms = uv_now(c->loop);
 	c->conn = rpc_conn_new(c->loop, &fd, c->def, c->ctx, on_client_end, c);
 	rpc_conn_set_name(c->conn, c->def->name);
 	if (c->def->events.on_open)

@@ -12,10 +12,15 @@
  * crash left in between is known for ours. The next setup adopts it, or the next audit deletes
  * it. Setup also adopts the dummy0 that loading the kernel's module makes on some systems.
  *
- * The mark decides in every other place. A link with another claim's mark is neither adopted
- * nor deleted, so an old claim's late clean-up never takes a new claim's link, and a dummy link
- * that an administrator made after a reboot is not deleted for a claim that had the name
- * before.
+ * The mark decides in every other place on the host. A link with another claim's mark is neither
+ * adopted nor deleted, so an old claim's late clean-up never takes a new claim's link, and a
+ * dummy link that an administrator made after a reboot is not deleted for a claim that had the
+ * name before. A link of another kind, be it called dummy0, is another owner's and is never
+ * touched.
+ *
+ * In a pod the mark proves nothing, and may be missing: root there can overwrite the alias. A
+ * link keeps its number when it moves into the pod (unless one there has it), and nobody can
+ * change that, so the number is part of the prepared device's state.
  */
 #include "dmgr-dummy/dummy.h"
 
@@ -62,6 +67,7 @@ static REC_DESC(rec_dummy_config, struct dummy_config, "dummy", config_fields, c
 struct dummy_state {
 	char *name, *hw_addr;
 	struct rec_int mtu, flags;
+	struct rec_int ifindex; /* ours: of the link of a prepared device */
 };
 
 static const struct rec_field state_fields[] = {
@@ -70,26 +76,33 @@ static const struct rec_field state_fields[] = {
 		"unused"),
 	REC_INT(struct dummy_state, mtu, "MTU", REC_ALWAYS, 0, INT32_MAX, "unused"),
 	REC_INT(struct dummy_state, flags, "Flags", REC_ALWAYS, 0, UINT32_MAX, "unused"),
+	REC_INT(struct dummy_state, ifindex, "IfIndex", REC_OPTIONAL, 1, INT32_MAX,
+		"number of the link of a prepared device"),
 };
 static REC_DESC(rec_dummy_state, struct dummy_state, "dummy device", state_fields, NULL,
 	"state of a dummy device");
 
-static struct packed *encode_state(char *name)
+static struct packed *encode_state(char *name, int ifindex)
 {
 	const struct dummy_state state = {
-		.name = name, .mtu = {.set = true}, .flags = {.set = true}};
+		.name = name,
+		.mtu = {.set = true},
+		.flags = {.set = true},
+		.ifindex = {.v = ifindex, .set = ifindex > 0},
+	};
 
 	return packed_take(rec_encode(&rec_dummy_state, &state));
 }
 
-static void make_device(const char *name, struct device *ret)
+/* ifindex 0: there is no link, or its number is not known. */
+static void make_device(const char *name, int ifindex, struct device *ret)
 {
 	*ret = (struct device){
 		.name = xstrdup(name),
 		.if_name = xstrdup(name),
 		.kernel_if_name = xstrdup(name),
 	};
-	ret->state = encode_state(ret->name);
+	ret->state = encode_state(ret->name, ifindex);
 	ret->attributes = packed_take(json_pack(
 		"{s{ss}s{ss}}", "ifName", "string", name, "kernelIfName", "string", name));
 }
@@ -112,8 +125,8 @@ static bool is_name(const char *name)
 	return strcmp(name, canonical) == 0;
 }
 
-/* The name that is both a device's and its link's. */
-static int check_device(const struct device *device, struct err *err)
+/* Checks the name that is both a device's and its link's. *ret_ifindex as in make_device(). */
+static int open_device(const struct device *device, int *ret_ifindex, struct err *err)
 {
 	struct dummy_state state = {0};
 	json_t *tree;
@@ -128,10 +141,18 @@ static int check_device(const struct device *device, struct err *err)
 	if (r < 0)
 		return -1;
 	same = strcmp(state.name, device->name) == 0;
+	*ret_ifindex = state.ifindex.set ? (int)state.ifindex.v : 0;
 	rec_fini(&rec_dummy_state, &state);
 	if (!same)
 		return err_set(err, ERR_INVALID, "state.Name is not '%s'", device->name);
 	return 0;
+}
+
+static int check_device(const struct device *device, struct err *err)
+{
+	int ifindex;
+
+	return open_device(device, &ifindex, err);
 }
 
 /* --- configuration and inventory ---------------------------------------------------------- */
@@ -172,7 +193,7 @@ int dummy_discover(void *ctx, struct device_list *ret, struct err *err UNUSED)
 	ret->devices.n = d->count;
 	for (unsigned i = 0; i < d->count; i++) {
 		format_name(i, name);
-		make_device(name, &ret->devices.v[i]);
+		make_device(name, 0, &ret->devices.v[i]);
 	}
 	return 0;
 }
@@ -180,17 +201,28 @@ int dummy_discover(void *ctx, struct device_list *ret, struct err *err UNUSED)
 int dummy_restore(
 	void *ctx UNUSED, const struct device_alloc *a, struct device *ret, struct err *err)
 {
-	if (check_device(a->device, err) < 0)
+	int ifindex;
+
+	if (open_device(a->device, &ifindex, err) < 0)
 		return -1;
-	make_device(a->device->name, ret);
+	make_device(a->device->name, ifindex, ret);
 	return 0;
 }
 
 /* --- setup -------------------------------------------------------------------------------- */
 
-/* ERR_CONFLICT unless the link is nobody's or this mark's. */
+static bool is_dummy(const struct link_info *link)
+{
+	return strcmp(link->kind, KIND) == 0;
+}
+
+/* ERR_CONFLICT unless the link is a dummy that is nobody's or this mark's. */
 static int check_owner(const struct link_info *link, const char *mark, struct err *err)
 {
+	if (!is_dummy(link))
+		return err_set(err, ERR_CONFLICT,
+			"the name '%s' is taken by a link of kind '%s', not '" KIND "'",
+			link->name, *link->kind ? link->kind : "physical");
 	if (!str_has_prefix(link->alias, LINK_MARK_PREFIX) || strcmp(link->alias, mark) == 0)
 		return 0;
 	return err_set(err, ERR_CONFLICT,
@@ -210,19 +242,21 @@ static int find(struct dummy *d, const char *name, struct link_info *ret, struct
 	return 0;
 }
 
-static int set_mark(struct dummy *d, const char *name, const char *mark, struct err *err)
+static int set_mark(
+	struct dummy *d, const char *name, const char *mark, int *ret_ifindex, struct err *err)
 {
 	cleanup_link_info struct link_info link = {0};
 
 	if (find(d, name, &link, err) < 0 || check_owner(&link, mark, err) < 0)
 		return -1;
+	*ret_ifindex = link.ifindex;
 	if (strcmp(link.alias, mark) == 0)
 		return 0;
 	return nl_link_set_alias_and_group(&d->host, link.ifindex, mark, 0, err);
 }
 
-/* The name is taken. 1: it is no more. */
-static int adopt_or_delete(struct dummy *d, const char *name, const char *mark, struct err *err)
+/* Whether the link that has the name already can be the claim's. */
+static int check_adoption(struct dummy *d, const char *name, const char *mark, struct err *err)
 {
 	cleanup_link_info struct link_info link = {0};
 
@@ -231,27 +265,16 @@ static int adopt_or_delete(struct dummy *d, const char *name, const char *mark, 
 			err->kind = ERR_CONFLICT;
 		return err_wrap(err, "dummy interface %s exists but could not be read", name);
 	}
-	if (check_owner(&link, mark, err) < 0)
-		return -1;
-	if (strcmp(link.kind, KIND) == 0)
-		return 0;
-	if (nl_link_del(&d->host, link.ifindex, err) < 0)
-		return err_wrap(err, "failed to delete stale interface %s", name);
-	return 1;
+	return check_owner(&link, mark, err);
 }
 
 static int create(struct dummy *d, const char *name, const char *mark, struct err *err)
 {
-	int rc;
-
 	if (nl_link_add(&d->host, name, KIND, GROUP_UNMARKED, err) == 0)
 		return 0;
 	if (err->kind != ERR_CONFLICT)
 		return err_wrap(err, "failed to create dummy interface %s", name);
-	rc = adopt_or_delete(d, name, mark, err);
-	if (rc > 0 && nl_link_add(&d->host, name, KIND, GROUP_UNMARKED, err) < 0)
-		return err_wrap(err, "failed to recreate dummy interface %s", name);
-	return rc < 0 ? -1 : 0;
+	return check_adoption(d, name, mark, err);
 }
 
 int dummy_setup(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err)
@@ -259,6 +282,7 @@ int dummy_setup(void *ctx, const struct device_alloc *a, struct device *ret, str
 	const char *name = a->device->name;
 	char mark[LINK_MARK_SIZE];
 	struct dummy *d = ctx;
+	int ifindex;
 
 	if (check_device(a->device, err) < 0)
 		return -1;
@@ -269,9 +293,9 @@ int dummy_setup(void *ctx, const struct device_alloc *a, struct device *ret, str
 	link_mark_format(a, mark);
 	if (create(d, name, mark, err) < 0)
 		return -1;
-	if (set_mark(d, name, mark, err) < 0)
+	if (set_mark(d, name, mark, &ifindex, err) < 0)
 		return err_wrap(err, "failed to mark dummy interface %s", name);
-	make_device(name, ret);
+	make_device(name, ifindex, ret);
 	return 0;
 }
 
@@ -288,13 +312,11 @@ int dummy_free(void *ctx, const struct device_alloc *a, struct err *err)
 	link_mark_format(a, mark);
 	if (find(d, a->device->name, &link, err) < 0)
 		return err->kind == ERR_NOT_FOUND ? 0 : -1;
-	if (strcmp(link.kind, KIND) != 0)
-		return err_set(
-			err, ERR_CONFLICT, "interface is not a dummy device: %s", link.name);
-	if (strcmp(link.alias, mark) != 0) {
+	if (!is_dummy(&link) || strcmp(link.alias, mark) != 0) {
 		LOG(WARN, FIELDS(F("device", link.name), F("claim", a->claim_uid)),
-			"left alone: this link is not the claim's, its alias is \"%s\"",
-			link.alias);
+			"left alone: this link is not the claim's, its kind is '%s' and its "
+			"alias is \"%s\"",
+			link.kind, link.alias);
 		return 0;
 	}
 	if (nl_link_del(&d->host, link.ifindex, err) < 0 && err->kind != ERR_NOT_FOUND)
@@ -333,20 +355,84 @@ int dummy_attach(void *ctx, const struct device_attach *a, int netns_fd, int rtn
 		mark, &origin, a, ret, err);
 }
 
+/* Whether a dummy link in the pod can be the claim's although it has not its mark. One that bears
+ * another claim's mark is that claim's, unless the pod has written it: a device is one claim's, so
+ * no other claim's mark names it, and no other link has both its number and the name that it was
+ * given. */
+static bool can_be_of(
+	const struct link_info *link, const struct device_attach *a, int ifindex)
+{
+	struct link_mark mark;
+
+	if (!is_dummy(link))
+		return false;
+	return !link_mark_parse(link->alias, &mark, NULL) ||
+	       strcmp(mark.device, a->allocation->device->name) == 0 ||
+	       (link->ifindex == ifindex && strcmp(link->name, a->if_name) == 0);
+}
+
+/* ret is kept if rc says that there is a link and it can be the claim's. */
+static int keep_if_can_be(int rc, const struct device_attach *a, int ifindex,
+	struct link_info *ret, struct err *err)
+{
+	if (rc == 0 && can_be_of(ret, a, ifindex))
+		return 0;
+	if (rc == 0)
+		(void)err_set(err, ERR_NOT_FOUND, "link '%s' is not the claim's", ret->name);
+	link_info_fini(ret);
+	*ret = (struct link_info){0};
+	return -1;
+}
+
+/* By its mark; where the pod has overwritten that, by its number, and if it had to take another
+ * one in the pod, by the name that it was given there. */
+static int find_in_pod(struct nl *pod, const struct device_attach *a, int ifindex,
+	struct link_info *ret, struct err *err)
+{
+	const struct link_origin origin = origin_of(a->allocation);
+	char mark[LINK_MARK_SIZE];
+
+	link_mark_format(a->allocation, mark);
+	if (link_find(pod, mark, &origin, ret, err) == 0)
+		return 0;
+	if (err->kind == ERR_NOT_FOUND && ifindex > 0 &&
+		keep_if_can_be(nl_link_get_by_index(pod, ifindex, ret, err), a, ifindex, ret,
+			err) == 0)
+		return 0;
+	if (err->kind == ERR_NOT_FOUND &&
+		keep_if_can_be(nl_link_get(pod, a->if_name, ret, err), a, ifindex, ret,
+			err) == 0)
+		return 0;
+	return -1;
+}
+
 int dummy_detach(void *ctx UNUSED, const struct device_attach *a, int netns_fd UNUSED,
 	int rtnl_fd, struct err *err)
 {
-	const struct link_origin origin = origin_of(a->allocation);
 	cleanup_link_info struct link_info link = {0};
 	cleanup_nl struct nl pod = {0};
-	char mark[LINK_MARK_SIZE];
+	int ifindex;
 
-	if (check_device(a->allocation->device, err) < 0 || nl_init(&pod, rtnl_fd, err) < 0)
+	if (open_device(a->allocation->device, &ifindex, err) < 0 ||
+		nl_init(&pod, rtnl_fd, err) < 0)
 		return -1;
-	link_mark_format(a->allocation, mark);
-	if (link_find(&pod, mark, &origin, &link, err) < 0 ||
-		nl_link_del(&pod, link.ifindex, err) < 0)
-		return err->kind == ERR_NOT_FOUND ? 0 : -1;
+	if (find_in_pod(&pod, a, ifindex, &link, err) == 0 &&
+		nl_link_del(&pod, link.ifindex, err) == 0)
+		return 0;
+	return err->kind == ERR_NOT_FOUND ? 1 : -1;
+}
+
+/* A dummy link ends with its namespace, so one that is not on the host does not exist any more. One
+ * that is has been in no namespace, and stays as it is. */
+int dummy_reclaim(void *ctx, const struct device_alloc *a, struct err *err)
+{
+	cleanup_link_info struct link_info link = {0};
+	struct dummy *d = ctx;
+
+	if (check_device(a->device, err) < 0)
+		return -1;
+	if (find(d, a->device->name, &link, err) < 0 && err->kind != ERR_NOT_FOUND)
+		return -1;
 	return 0;
 }
 
@@ -365,14 +451,14 @@ static void add_leftover(struct device_audit_result *to, const struct link_mark 
 		.claim_uid = xstrdup(mark->claim_uid),
 		.share_id = *mark->share_id ? xstrdup(mark->share_id) : NULL,
 	};
-	make_device(mark->device, a->device);
+	make_device(mark->device, 0, a->device);
 }
 
 /* Nobody sets a link up meanwhile: that is our own work, one at a time. */
 static bool is_unmarked(const void *ctx UNUSED, const struct link_info *link)
 {
 	return link->numbers[LINK_GROUP] == GROUP_UNMARKED && !*link->alias &&
-	       strcmp(link->kind, KIND) == 0 && is_name(link->name);
+	       is_dummy(link) && is_name(link->name);
 }
 
 static int delete_unmarked(struct dummy *d, struct err *err)
@@ -407,7 +493,7 @@ int dummy_audit(void *ctx, const struct strlist *claim_uids, struct device_audit
 
 		/* another one would be another manager's, or somebody's joke */
 		if (link_mark_parse(link->alias, &mark, NULL) && is_name(mark.device) &&
-			strcmp(link->name, mark.device) == 0 && strcmp(link->kind, KIND) == 0)
+			strcmp(link->name, mark.device) == 0 && is_dummy(link))
 			add_leftover(ret, &mark);
 	}
 	return 0;
@@ -424,5 +510,6 @@ const struct manager_ops dummy_ops = {
 	.free = dummy_free,
 	.attach = dummy_attach,
 	.detach = dummy_detach,
+	.reclaim = dummy_reclaim,
 	.audit = dummy_audit,
 };

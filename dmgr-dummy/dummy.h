@@ -29,17 +29,19 @@ void dummy_close(struct dummy *d);
 int dummy_configure(void *ctx, const json_t *config, struct err *err);
 int dummy_discover(void *ctx, struct device_list *ret, struct err *err);
 int dummy_restore(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
-/* Adopts a dummy link of that name which no claim has; a link of another kind is replaced.
- * ERR_CONFLICT: the link belongs to another claim, or the name is another link's alternative
- * name. */
+/* Adopts a dummy link of that name which no claim has. ERR_CONFLICT: the link belongs to another
+ * claim or is of another kind, or the name is another link's alternative name. */
 int dummy_setup(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
 /* Deletes the link on the host if it is this claim's. */
 int dummy_free(void *ctx, const struct device_alloc *a, struct err *err);
 int dummy_attach(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
 	struct device_attach_result *ret, struct err *err);
-/* Deletes the link in the pod: it was made for this claim, so nothing is taken back. */
+/* Deletes the link in the pod: it was made for this claim, so nothing is taken back. 1: it is
+ * not in the pod any more. */
 int dummy_detach(
 	void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd, struct err *err);
+/* The namespace that the link was in has ended, and the link with it: nothing is left to do. */
+int dummy_reclaim(void *ctx, const struct device_alloc *a, struct err *err);
 /* Dummy links on the host that carry the mark of a claim which is not among these. */
 int dummy_audit(void *ctx, const struct strlist *claim_uids, struct device_audit_result *ret,
 	struct err *err);

@@ -29,13 +29,6 @@
 
 /* --- which function it is ----------------------------------------------------------------- */
 
-/* Drivers that give a function to user space: it has no link at all. */
-static bool is_for_user_space(const char *driver)
-{
-	return strstr(driver, "vfio") || strcmp(driver, "uio_pci_generic") == 0 ||
-	       strcmp(driver, "igb_uio") == 0 || strcmp(driver, "pci-stub") == 0;
-}
-
 struct target {
 	struct vf_state state;
 	struct pci_vf vf;
@@ -87,7 +80,7 @@ static bool has_link(const struct target *t)
 /* ERR_BUSY if it must have a link, and the host has it not. */
 static int check_link_is_here(const struct target *t, struct err *err)
 {
-	if (has_link(t) || is_for_user_space(t->vf.driver))
+	if (has_link(t) || pci_driver_has_no_link(t->vf.driver))
 		return 0;
 	return err_set(err, ERR_BUSY,
 		"the link of virtual function %s is not on the host: it is in another network "
@@ -95,9 +88,15 @@ static int check_link_is_here(const struct target *t, struct err *err)
 		t->state.addr);
 }
 
+/* An alias that is no mark, or one of another device, is nobody's mark here: no setup writes it,
+ * and no audit finds it. */
 static bool is_anothers(const struct target *t)
 {
-	return str_has_prefix(t->link.alias, LINK_MARK_PREFIX) &&
+	char name[PCI_ADDR_SIZE];
+	struct link_mark mark;
+
+	pci_device_name(t->state.addr, name);
+	return link_mark_parse(t->link.alias, &mark, NULL) && strcmp(mark.device, name) == 0 &&
 	       !link_mark_is(t->link.alias, t->mark);
 }
 
@@ -110,6 +109,20 @@ static int check_owner(const struct target *t, struct err *err)
 		t->link.alias);
 }
 
+/* The record and the inventory are text; the kernel takes any bytes for a name. */
+static int check_name(const struct target *t, struct err *err)
+{
+	char name[IFNAMSIZ];
+
+	if (utf8_valid(t->link.name, strlen(t->link.name)))
+		return 0;
+	memcpy(name, t->link.name, sizeof(name));
+	str_sanitize(name);
+	return err_set(err, ERR_CONFLICT,
+		"the name of link '%s' of virtual function %s is not UTF-8: rename it", name,
+		t->state.addr);
+}
+
 /* --- the port's VLAN ---------------------------------------------------------------------- */
 
 static bool wants_vlan(const struct device_alloc *a)
@@ -117,12 +130,19 @@ static bool wants_vlan(const struct device_alloc *a)
 	return a->config && a->config->vlan.set;
 }
 
+/* 1: the port has one that cannot be read, and err says why. */
 static int get_vlan(
 	struct sriov *s, const struct target *t, struct vf_vlan *ret, struct err *err)
 {
-	if (nl_vf_get_vlan(&s->host, t->vf.pf_name, t->vf.id, ret, err) < 0)
-		return err_wrap(err, "VLAN of virtual function %u", t->vf.id);
-	return 0;
+	int rc;
+
+	if (!*t->vf.pf_name)
+		return err_set(err, ERR_BUSY,
+			"VLAN of virtual function %u: the link of its physical function is not "
+			"on the host",
+			t->vf.id);
+	rc = nl_vf_get_vlan(&s->host, t->vf.pf_name, t->vf.id, ret, err);
+	return rc < 0 ? err_wrap(err, "VLAN of virtual function %u", t->vf.id) : rc;
 }
 
 static bool is_same_vlan(const struct vf_vlan *a, const struct vf_vlan *b)
@@ -134,10 +154,11 @@ static int set_vlan(
 	struct sriov *s, const struct target *t, const struct vf_vlan *to, struct err *err)
 {
 	struct vf_vlan now;
+	int rc = get_vlan(s, t, &now, err);
 
-	if (get_vlan(s, t, &now, err) < 0)
+	if (rc < 0)
 		return -1;
-	if (is_same_vlan(&now, to))
+	if (rc == 0 && is_same_vlan(&now, to))
 		return 0;
 	return nl_vf_set_vlan(&s->host, t->vf.pf_name, t->vf.id, to, err);
 }
@@ -169,18 +190,27 @@ static bool is_unmarked(const struct target *t)
 static int record_port(struct sriov *s, const struct device_alloc *a, struct target *t,
 	const struct vf_vlan *noted, struct err *err)
 {
+	const struct vf_vlan none = {.proto = ETH_P_8021Q};
 	struct vf_vlan before;
+	int rc = 0;
 
 	if (!wants_vlan(a))
 		return 0;
-	if (noted) {
+	if (noted)
 		before = *noted;
-	} else if (get_vlan(s, t, &before, err) < 0) {
+	else if ((rc = get_vlan(s, t, &before, err)) < 0)
 		return -1;
-	} else if (before.id == a->config->vlan.v && !is_unmarked(t)) {
+	else if (rc == 0 && before.id == a->config->vlan.v && !is_unmarked(t))
 		/* it may be that we did it, in an earlier try of which nothing else is left: it
 		 * must not be left behind for the next claim */
-		before = (struct vf_vlan){.proto = ETH_P_8021Q};
+		before = none;
+	if (rc > 0) {
+		LOG(WARN,
+			FIELDS(F("device", t->state.addr), F("claim", a->claim_uid),
+				F("err", err->message)),
+			"what VLAN the port is in before the claim cannot be read; it will be in "
+			"none after it");
+		before = none;
 	}
 	t->state.port_vlan = port_vlan_of(&before);
 	return 0;
@@ -194,9 +224,14 @@ static int record_link(
 	t->state.link = xcalloc(1, sizeof(*t->state.link));
 	if (link_origin_of(&s->host, &t->link, t->state.link, err) < 0)
 		return -1;
+	if (*link_boot())
+		t->state.link->boot = xstrdup(link_boot());
 	if (noted_alias && *noted_alias) {
 		free(t->state.link->alias);
-		t->state.link->alias = xstrdup(noted_alias);
+		/* as it was encoded into the note */
+		t->state.link->alias = utf8_valid(noted_alias, strlen(noted_alias))
+					       ? xstrdup(noted_alias)
+					       : link_text_encode(noted_alias);
 	}
 	return 0;
 }
@@ -239,6 +274,22 @@ static int set_mark(struct sriov *s, const struct target *t, struct err *err)
 	return nl_link_set_alias(&s->host, t->link.ifindex, alias, err);
 }
 
+/* What is longer than the adapter lets through is lost without a word. */
+static void warn_of_mtu(struct sriov *s, const struct device_alloc *a, const struct target *t)
+{
+	cleanup_link_info struct link_info pf = {0};
+	struct err none;
+
+	if (!has_link(t) || !*t->vf.pf_name ||
+		nl_link_get(&s->host, t->vf.pf_name, &pf, &none) < 0 ||
+		t->link.numbers[LINK_MTU] <= pf.numbers[LINK_MTU])
+		return;
+	LOG(WARN, FIELDS(F("device", a->device->name), F("claim", a->claim_uid)),
+		"link '%s' has an MTU of %u, and its physical function '%s' one of %u: longer "
+		"frames may be lost",
+		t->link.name, t->link.numbers[LINK_MTU], t->vf.pf_name, pf.numbers[LINK_MTU]);
+}
+
 /* The failure that is being undone is what the caller reports. The mark of an earlier try stays,
  * with what it notes: the port may be in the claim's VLAN since. */
 static void undo_mark(struct sriov *s, const struct target *t)
@@ -269,7 +320,8 @@ int sriov_setup(void *ctx, const struct device_alloc *a, struct device *ret, str
 	struct sriov *s = ctx;
 
 	if (open_target(s, a, &t, err) < 0 || check_link_is_here(&t, err) < 0 ||
-		check_owner(&t, err) < 0 || record(s, a, &t, err) < 0)
+		check_name(&t, err) < 0 || check_owner(&t, err) < 0 ||
+		record(s, a, &t, err) < 0)
 		return -1;
 	if (set_mark(s, &t, err) < 0)
 		return err_wrap(err, "failed to mark the link of %s", t.state.addr);
@@ -277,7 +329,18 @@ int sriov_setup(void *ctx, const struct device_alloc *a, struct device *ret, str
 		undo_mark(s, &t);
 		return -1;
 	}
+	warn_of_mtu(s, a, &t);
 	make_prepared(&t, ret);
+	return 0;
+}
+
+/* Of a function that is prepared: what it is to be put back to is in its state. */
+static int mark_anew(struct sriov *s, const struct target *t, struct err *err)
+{
+	if (!has_link(t) || link_mark_is(t->link.alias, t->mark))
+		return 0;
+	if (nl_link_set_alias(&s->host, t->link.ifindex, t->mark, err) < 0)
+		return err_wrap(err, "failed to mark the link of %s", t->state.addr);
 	return 0;
 }
 
@@ -289,9 +352,8 @@ int sriov_recover(void *ctx, const struct device_alloc *a, struct device *ret, s
 	if (open_target(s, a, &t, err) < 0 || check_link_is_here(&t, err) < 0 ||
 		check_owner(&t, err) < 0)
 		return -1;
-	if (has_link(&t) && !link_mark_is(t.link.alias, t.mark) &&
-		nl_link_set_alias(&s->host, t.link.ifindex, t.mark, err) < 0)
-		return err_wrap(err, "failed to mark the link of %s", t.state.addr);
+	if (mark_anew(s, &t, err) < 0)
+		return -1;
 	if (set_vlan_of_claim(s, a, &t, err) < 0)
 		return -1;
 	/* the state is the claim's, and stays what the claim's status has */
@@ -306,16 +368,18 @@ static int free_vlan(
 	struct sriov *s, const struct device_alloc *a, const struct target *t, struct err *err)
 {
 	struct vf_vlan now, before = {.proto = ETH_P_8021Q};
+	int rc;
 
 	if (!wants_vlan(a))
 		return 0;
-	if (get_vlan(s, t, &now, err) < 0)
+	rc = get_vlan(s, t, &now, err);
+	if (rc < 0)
 		return -1;
 	if (t->state.port_vlan)
 		before = vf_vlan_of(t->state.port_vlan);
-	if (is_same_vlan(&now, &before))
+	if (rc == 0 && is_same_vlan(&now, &before))
 		return 0;
-	if (now.id != a->config->vlan.v) {
+	if (rc == 0 && now.id != a->config->vlan.v) {
 		LOG(WARN, FIELDS(F("device", a->device->name), F("claim", a->claim_uid)),
 			"left alone: virtual function %u of %s is in VLAN %u, not in the "
 			"claim's %lld",
@@ -330,15 +394,18 @@ static int free_leftover(struct sriov *s, struct target *t, struct err *err)
 {
 	struct vf_vlan now, before = {.proto = ETH_P_8021Q};
 	const char *note = "", *alias = "";
+	char before_mark[LINK_ALIAS_SIZE];
 	struct link_mark mark;
 	bool is_noted;
+	int rc;
 
 	(void)link_mark_parse(t->link.alias, &mark, &note);
 	is_noted = vf_note_parse(note, &before, &alias);
 	if (!is_noted || before.proto) {
-		if (get_vlan(s, t, &now, err) < 0)
+		rc = get_vlan(s, t, &now, err);
+		if (rc < 0)
 			return -1;
-		if (!is_noted && now.id)
+		if (rc == 0 && !is_noted && now.id)
 			LOG(WARN,
 				FIELDS(F("device", t->state.addr), F("claim", mark.claim_uid)),
 				"virtual function %u of %s is taken out of VLAN %u; what its "
@@ -346,11 +413,22 @@ static int free_leftover(struct sriov *s, struct target *t, struct err *err)
 				t->vf.id, t->vf.pf_name, now.id);
 		if (!is_noted)
 			before = (struct vf_vlan){.proto = ETH_P_8021Q};
-		if (!is_same_vlan(&now, &before) &&
+		if ((rc > 0 || !is_same_vlan(&now, &before)) &&
 			nl_vf_set_vlan(&s->host, t->vf.pf_name, t->vf.id, &before, err) < 0)
 			return -1;
 	}
-	return nl_link_set_alias(&s->host, t->link.ifindex, alias, err);
+	link_text_decode(alias, before_mark, sizeof(before_mark));
+	return nl_link_set_alias(&s->host, t->link.ifindex, before_mark, err);
+}
+
+/* Whether the function that could not be opened does not exist: then nothing is left to undo. */
+static bool is_gone(const struct device_alloc *a, const struct err *err)
+{
+	if (err->kind != ERR_NOT_FOUND)
+		return false;
+	LOG(WARN, FIELDS(F("device", a->device->name), F("claim", a->claim_uid)),
+		"virtual function is gone; there is nothing to give back");
+	return true;
 }
 
 int sriov_free(void *ctx, const struct device_alloc *a, struct err *err)
@@ -358,13 +436,8 @@ int sriov_free(void *ctx, const struct device_alloc *a, struct err *err)
 	cleanup_target struct target t = {0};
 	struct sriov *s = ctx;
 
-	if (open_target(s, a, &t, err) < 0) {
-		if (err->kind != ERR_NOT_FOUND)
-			return -1;
-		LOG(WARN, FIELDS(F("device", a->device->name), F("claim", a->claim_uid)),
-			"virtual function is gone; there is nothing to give back");
-		return 0;
-	}
+	if (open_target(s, a, &t, err) < 0)
+		return is_gone(a, err) ? 0 : -1;
 	if (is_anothers(&t)) {
 		LOG(WARN, FIELDS(F("device", a->device->name), F("claim", a->claim_uid)),
 			"left alone: this link is not the claim's, its alias is \"%s\"",
@@ -454,7 +527,31 @@ int sriov_detach(
 			},
 			mark, state.link, err);
 	rec_fini(&rec_vf_state, &state);
-	return rc < 0 ? -1 : 0;
+	/* neither in the pod nor on the host by its mark: it is looked for by its address */
+	return rc > 0 ? sriov_reclaim(s, a->allocation, err) : rc;
+}
+
+/* --- returned by the kernel --------------------------------------------------------------- */
+
+/* Whose the function is, statd's table says: whatever mark the link bears, of this claim, of
+ * another or none, the pod may have written it. No setup for another claim can have marked it
+ * meanwhile, for statd starts none as long as this claim's row holds the device. */
+int sriov_reclaim(void *ctx, const struct device_alloc *a, struct err *err)
+{
+	cleanup_target struct target t = {0};
+	struct sriov *s = ctx;
+
+	if (open_target(s, a, &t, err) < 0)
+		return is_gone(a, err) ? 0 : -1;
+	if (check_link_is_here(&t, err) < 0)
+		return -1;
+	if (t.state.link && has_link(&t)) {
+		if (link_reclaim(&s->host, &t.link, t.mark, t.state.link, err) < 0)
+			return -1;
+	} else if (mark_anew(s, &t, err) < 0) {
+		return -1;
+	}
+	return set_vlan_of_claim(s, a, &t, err);
 }
 
 /* --- audit -------------------------------------------------------------------------------- */

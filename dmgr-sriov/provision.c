@@ -275,10 +275,11 @@ static int make(struct provisioner *p, int sys_fd, const struct pci_pf *pf,
 static bool work_off(struct provisioner *p, int sys_fd, const struct provision_iface *iface,
 	unsigned wait_ms, struct strlist *notes)
 {
+	const char *name = *iface->link ? iface->link : iface->if_name;
 	struct err err = ERR_INIT;
 	struct pci_pf pf;
 
-	if (pci_pf_by_name(sys_fd, iface->if_name, &pf, &err) < 0) {
+	if (pci_pf_by_name(sys_fd, name, &pf, &err) < 0) {
 		note(p, notes, LOG_ERROR, iface, err.message);
 		return false;
 	}

@@ -7,14 +7,16 @@
  * in it.
  */
 
+#include <net/if.h>
 #include <stddef.h>
 
 #include "common/err.h"
 #include "common/util.h"
 
 struct provision_iface {
-	const char *if_name;
+	const char *if_name; /* as configured */
 	unsigned count;
+	char link[IFNAMSIZ]; /* own name of the link that has this one; "": the same */
 };
 
 struct provisioner;

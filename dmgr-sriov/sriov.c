@@ -1,29 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The inventory of virtual functions: what is configured is made, what sysfs shows is offered.
- *
- * An interface that cannot be provisioned, or a function that cannot be offered, keeps nobody
- * else's device away: the rest is served, and what is wrong is logged once and told to statd,
- * which shows it until it is gone.
- */
+/* The manager as a process: its configuration, what it keeps open, its operations. */
 #include "dmgr-sriov/sriov.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "common/check.h"
-#include "common/log.h"
 #include "common/netns.h"
+#include "dmgr-sriov/links.h"
 #include "dmgr-sriov/pci.h"
-#include "dmgr-sriov/state.h"
 #include "dmgr-sriov/uevent.h"
 
-/* How long the first inventory waits for a driver that makes virtual functions: most are done
- * in a few seconds, and statd waits for us before the node is registered. */
-#define PROVISION_WAIT_MS 15000
-#define AGAIN_WAIT_MS     500   /* each later one, so that statd's calls are served meanwhile */
-#define MAX_IFACES        1024  /* as statd takes them: statd/config.c */
-#define MAX_VFS           65535 /* TotalVFs of the SR-IOV capability has 16 bits */
+#define MAX_IFACES 1024  /* as statd takes them: statd/config.c */
+#define MAX_VFS    65535 /* TotalVFs of the SR-IOV capability has 16 bits */
 
 /* --- configuration ------------------------------------------------------------------------ */
 
@@ -37,7 +28,7 @@ struct sriov_config {
 };
 
 static const struct rec_field iface_fields[] = {
-	REC_STR(struct iface_config, if_name, "ifName", REC_REQUIRED, 0, check_kernel_if_name,
+	REC_STR(struct iface_config, if_name, "ifName", REC_REQUIRED, 0, check_any_if_name,
 		"link of a physical function"),
 	REC_INT(struct iface_config, vf_count, "vfCount", REC_OPTIONAL, 0, MAX_VFS,
 		"virtual functions to make"),
@@ -114,6 +105,31 @@ int sriov_configure(void *ctx, const json_t *config, struct err *err)
 
 /* --- the process -------------------------------------------------------------------------- */
 
+static int add_to_wake(const struct sriov *s, int fd, struct err *err)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+
+	if (epoll_ctl(s->wake_fd, EPOLL_CTL_ADD, fd, &event) < 0)
+		return err_errno(err, errno, "epoll_ctl");
+	return 0;
+}
+
+static int open_events(struct sriov *s, struct err *err)
+{
+	s->uevent_fd = uevent_open(err);
+	if (s->uevent_fd < 0)
+		return -1;
+	s->links_fd = links_open(err);
+	if (s->links_fd < 0)
+		return -1;
+	s->wake_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (s->wake_fd < 0)
+		return err_errno(err, errno, "epoll_create1");
+	if (add_to_wake(s, s->uevent_fd, err) < 0)
+		return -1;
+	return add_to_wake(s, s->links_fd, err);
+}
+
 int sriov_open(void *ctx, const char *sysfs_root, struct err *err)
 {
 	struct sriov *s = ctx;
@@ -125,8 +141,7 @@ int sriov_open(void *ctx, const char *sysfs_root, struct err *err)
 	s->provisioner = provisioner_start(s->sys_fd, err);
 	if (!s->provisioner)
 		return err_wrap(err, "starting the child that makes virtual functions");
-	s->uevent_fd = uevent_open(err);
-	if (s->uevent_fd < 0)
+	if (open_events(s, err) < 0)
 		return -1;
 	s->host_netns_fd = netns_open_own(err);
 	if (s->host_netns_fd < 0)
@@ -138,9 +153,11 @@ void sriov_close(struct sriov *s)
 {
 	provisioner_end(s->provisioner);
 	ifaces_fini(s);
-	strlist_fini(&s->told);
+	sriov_forget_seen(s);
 	nl_fini(&s->host);
 	close_fd(&s->host_netns_fd);
+	close_fd(&s->wake_fd);
+	close_fd(&s->links_fd);
 	close_fd(&s->uevent_fd);
 	close_fd(&s->sys_fd);
 }
@@ -149,114 +166,42 @@ static int watch(const void *ctx)
 {
 	const struct sriov *s = ctx;
 
-	return s->uevent_fd;
+	return s->wake_fd;
 }
 
-static bool woken(void *ctx)
+static void use_prepared(void *ctx, const struct prepared *prepared)
 {
-	const struct sriov *s = ctx;
-
-	return uevent_drain(s->uevent_fd, s->sys_fd);
-}
-
-/* --- inventory ---------------------------------------------------------------------------- */
-
-/* Of a link that is there; 0 otherwise. */
-static uint32_t max_mtu_of(struct sriov *s, const struct pci_vf *vf)
-{
-	cleanup_link_info struct link_info link = {0};
-	struct err err;
-
-	if (!*vf->if_name || nl_link_get(&s->host, vf->if_name, &link, &err) < 0)
-		return 0;
-	return link.max_mtu;
-}
-
-static void add_devices(struct sriov *s, const struct pci_scan *scan, struct device_list *ret)
-{
-	ret->devices.v = xcalloc(scan->n_vfs, sizeof(*ret->devices.v));
-	ret->devices.n = scan->n_vfs;
-	for (size_t i = 0; i < scan->n_vfs; i++) {
-		const struct pci_vf *vf = &scan->vfs[i];
-		struct vf_state state;
-
-		vf_state_of(vf, &state);
-		vf_make_device(&state, vf, max_mtu_of(s, vf), &ret->devices.v[i]);
-		rec_fini(&rec_vf_state, &state);
-	}
-}
-
-static void add_skipped(const struct pci_scan *scan, struct strlist *problems)
-{
-	for (size_t i = 0; i < scan->n_skipped; i++) {
-		cleanup_free char *text = xasprintf("virtual function %s is not offered: %s",
-			scan->skipped[i].addr, scan->skipped[i].why.message);
-
-		strlist_add(problems, text);
-	}
-}
-
-static void log_new(struct sriov *s, const struct strlist *problems)
-{
-	for (size_t i = 0; i < problems->n; i++)
-		if (!strlist_has(&s->told, problems->v[i]))
-			LOG(WARN, NO_FIELDS, "%s", problems->v[i]);
-	strlist_fini(&s->told);
-	for (size_t i = 0; i < problems->n; i++)
-		strlist_add(&s->told, problems->v[i]);
-}
-
-/* All are in the log. */
-static void bound_notes(struct strlist *notes)
-{
-	cleanup_free char *more = NULL;
-
-	if (notes->n <= DEVICE_LIST_MAX_NOTES)
-		return;
-	more = xasprintf("and %zu more; the log has all", notes->n - DEVICE_LIST_MAX_NOTES + 1);
-	while (notes->n >= DEVICE_LIST_MAX_NOTES)
-		strlist_remove(notes, notes->v[notes->n - 1]);
-	strlist_add(notes, more);
-}
-
-int sriov_discover(void *ctx, struct device_list *ret, struct err *err)
-{
-	struct strlist skipped = {0};
-	struct pci_scan scan = {0};
 	struct sriov *s = ctx;
-	int left;
 
-	left = provision(s->provisioner, s->sys_fd, s->ifaces, s->n_ifaces,
-		s->has_waited ? AGAIN_WAIT_MS : PROVISION_WAIT_MS, &ret->notes);
-	s->has_waited = true;
-	if (pci_scan(s->sys_fd, &scan, err) < 0)
-		return err_wrap(err, "%s", s->sysfs_root);
-	add_devices(s, &scan, ret);
-	add_skipped(&scan, &skipped);
-	log_new(s, &skipped); /* provision() has logged its own */
-	for (size_t i = 0; i < skipped.n; i++)
-		strlist_add(&ret->notes, skipped.v[i]);
-	bound_notes(&ret->notes);
-	strlist_fini(&skipped);
-	pci_scan_fini(&scan);
-	return left;
+	s->prepared = prepared;
 }
 
-int sriov_restore(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err)
-{
-	const struct sriov *s = ctx;
-	struct vf_state state = {0};
-	struct pci_vf vf;
-	struct err gone;
+/* --- in the pod and back ------------------------------------------------------------------ */
 
-	if (vf_state_open(a->device, &state, err) < 0)
-		return -1;
-	if (pci_vf_read(s->sys_fd, state.addr, &vf, &gone) == 0)
-		vf_make_device(&state, &vf, 0, ret);
-	else
-		vf_make_device(&state, NULL, 0, ret);
-	rec_fini(&rec_vf_state, &state);
-	return 0;
+static int attach(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
+	struct device_attach_result *ret, struct err *err)
+{
+	const int rc = sriov_attach(ctx, a, netns_fd, rtnl_fd, ret, err);
+
+	sriov_settle(ctx, a->allocation->device->name);
+	return rc;
+}
+
+static int detach(
+	void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd, struct err *err)
+{
+	const int rc = sriov_detach(ctx, a, netns_fd, rtnl_fd, err);
+
+	sriov_settle(ctx, a->allocation->device->name);
+	return rc;
+}
+
+static int reclaim(void *ctx, const struct device_alloc *a, struct err *err)
+{
+	const int rc = sriov_reclaim(ctx, a, err);
+
+	sriov_settle(ctx, a->device->name);
+	return rc;
 }
 
 const struct manager_ops sriov_ops = {
@@ -266,12 +211,15 @@ const struct manager_ops sriov_ops = {
 	.configure = sriov_configure,
 	.discover = sriov_discover,
 	.watch = watch,
-	.woken = woken,
+	.woken = sriov_woken,
+	.use_prepared = use_prepared,
+	.take_appeared = sriov_take_appeared,
 	.restore = sriov_restore,
 	.setup = sriov_setup,
 	.recover = sriov_recover,
 	.free = sriov_free,
-	.attach = sriov_attach,
-	.detach = sriov_detach,
+	.attach = attach,
+	.detach = detach,
+	.reclaim = reclaim,
 	.audit = sriov_audit,
 };

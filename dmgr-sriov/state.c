@@ -43,6 +43,8 @@ static const struct rec_field state_fields[] = {
 		&rec_link_origin, "the link as it was before the claim"),
 	REC_SUB(struct vf_state, port_vlan, "PortVLAN", REC_OPTIONAL, struct port_vlan,
 		&rec_port_vlan, "the port as it was before the claim"),
+	REC_INT(struct vf_state, max_mtu, "MaxMTU", REC_OPTIONAL, 1, UINT32_MAX,
+		"largest MTU of its link, whatever its physical function's"),
 };
 REC_DESC(rec_vf_state, struct vf_state, "virtual function", state_fields, NULL,
 	"state of a virtual function");
@@ -81,9 +83,10 @@ void vf_state_of(const struct pci_vf *vf, struct vf_state *ret)
 
 /* --- devices ------------------------------------------------------------------------------ */
 
+/* A text that is no UTF-8 has no place in an attribute. */
 static void put_text(json_t *attributes, const char *name, const char *value)
 {
-	if (value && *value)
+	if (value && *value && utf8_valid(value, strlen(value)))
 		(void)json_object_set_new(attributes, name, json_pack("{ss}", "string", value));
 }
 
@@ -122,10 +125,30 @@ static json_t *attributes_of(
 	return a;
 }
 
+/* No adapter carries more than its physical function's, and some carry none of a function that
+ * is set to more (ixgbe_set_vf_lpe(), drivers/net/ethernet/intel/ixgbe/ixgbe_sriov.c). */
+static uint32_t usable_mtu(uint32_t max_mtu, const struct pci_vf *vf)
+{
+	if (!vf || vf->pf_mtu <= 0)
+		return max_mtu;
+	return (uint32_t)MIN((int64_t)max_mtu, vf->pf_mtu);
+}
+
+/* A prepared one keeps what cannot be read while its link is in a pod. */
+static struct packed *encode_state(const struct vf_state *s, uint32_t max_mtu)
+{
+	struct vf_state kept = *s;
+
+	if (s->link && max_mtu)
+		kept.max_mtu = (struct rec_int){.v = max_mtu, .set = true};
+	return packed_take(rec_encode(&rec_vf_state, &kept));
+}
+
 void vf_make_device(
 	const struct vf_state *s, const struct pci_vf *vf, uint32_t max_mtu, struct device *ret)
 {
 	const bool has_link = s->kernel_if_name && *s->kernel_if_name;
+	const uint32_t own_mtu = max_mtu ? max_mtu : (uint32_t)s->max_mtu.v;
 	char name[PCI_ADDR_SIZE];
 
 	pci_device_name(s->addr, name);
@@ -133,8 +156,8 @@ void vf_make_device(
 		.name = xstrdup(name),
 		.if_name = has_link ? xstrdup(s->kernel_if_name) : NULL,
 		.kernel_if_name = has_link ? xstrdup(s->kernel_if_name) : NULL,
-		.state = packed_take(rec_encode(&rec_vf_state, s)),
-		.attributes = packed_take(attributes_of(s, vf, max_mtu)),
+		.state = encode_state(s, max_mtu),
+		.attributes = packed_take(attributes_of(s, vf, usable_mtu(own_mtu, vf))),
 	};
 }
 

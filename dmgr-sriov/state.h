@@ -25,6 +25,7 @@ struct vf_state {
 	char *pf_addr;
 	struct link_origin *link;    /* of a prepared device that has a netdev */
 	struct port_vlan *port_vlan; /* of one whose claim asks for a VLAN */
+	struct rec_int max_mtu;      /* of a prepared device's link, by its driver */
 };
 extern const struct rec_desc rec_vf_state;
 
@@ -35,8 +36,10 @@ int vf_state_open(const struct device *device, struct vf_state *ret, struct err 
 /* The state of one that is not prepared. *ret is for rec_fini(). */
 void vf_state_of(const struct pci_vf *vf, struct vf_state *ret);
 
-/* The device. max_mtu: 0 if unknown. vf is NULL for one that can not be seen (any more): then
- * the attributes are those that the state tells. */
+/* The device. max_mtu is what the link's driver takes, 0 if the link cannot be asked: then what
+ * the state has, which a prepared one keeps. The attribute is what can be used, at most the
+ * physical function's MTU. vf is NULL for one that can not be seen (any more): then the
+ * attributes are those that the state has. */
 void vf_make_device(const struct vf_state *state, const struct pci_vf *vf, uint32_t max_mtu,
 	struct device *ret);
 

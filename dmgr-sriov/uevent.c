@@ -45,38 +45,46 @@ bool uevent_parse(const char *text, size_t len, struct uevent *ret)
 	return true;
 }
 
-/* ".../0000:01:00.0/net/ens1f0" */
-static bool is_of_pf(const char *devpath, int sys_fd)
+/* Copies a part of a path that is a PCI address. */
+static bool take_addr(const char *part, size_t len, char addr[static PCI_ADDR_SIZE])
 {
-	const char *net = strstr(devpath, "/net/"), *start = net;
-	char addr[PCI_ADDR_SIZE];
-	struct pci_pf pf;
-	struct err err;
+	char text[PCI_ADDR_SIZE];
 
-	if (!net)
+	if (len >= sizeof(text))
 		return false;
-	while (start > devpath && start[-1] != '/')
-		start--;
-	if ((size_t)(net - start) >= sizeof(addr))
+	memcpy(text, part, len);
+	text[len] = '\0';
+	if (!pci_addr_ok(text))
 		return false;
-	memcpy(addr, start, (size_t)(net - start));
-	addr[net - start] = '\0';
-	return pci_addr_ok(addr) && pci_pf_read(sys_fd, addr, &pf, &err) == 0;
+	memcpy(addr, text, len + 1);
+	return true;
 }
 
-bool uevent_matters(const struct uevent *e, int sys_fd)
+bool uevent_function(const struct uevent *e, char addr[static PCI_ADDR_SIZE])
 {
-	if (strcmp(e->subsystem, "pci") == 0)
-		return strcmp(e->action, "change") != 0;
-	/* a VF's own name changes with each hand-over, and is looked up when it is needed */
-	return strcmp(e->subsystem, "net") == 0 && is_of_pf(e->devpath, sys_fd);
+	const char *net = strstr(e->devpath, "/net/");
+	bool found = false;
+
+	if (strcmp(e->subsystem, "net") != 0 || !net)
+		return false;
+	/* the last one: a bridge's is before it, and a device of another bus may be behind it */
+	for (const char *part = e->devpath; part < net; part += strcspn(part, "/")) {
+		part += strspn(part, "/");
+		found |= take_addr(part, strcspn(part, "/"), addr);
+	}
+	return found;
 }
 
-bool uevent_drain(int fd, int sys_fd)
+bool uevent_is_of_pci(const struct uevent *e)
+{
+	return strcmp(e->subsystem, "pci") == 0 && strcmp(e->action, "change") != 0;
+}
+
+bool uevent_drain(int fd, void (*each)(void *ctx, const struct uevent *e), void *ctx)
 {
 	char text[MESSAGE_SIZE + 1];
 	struct sockaddr_nl from = {0};
-	bool matters = false;
+	bool is_complete = true;
 	struct uevent e;
 
 	for (;;) {
@@ -89,14 +97,14 @@ bool uevent_drain(int fd, int sys_fd)
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0 && errno == ENOBUFS) { /* some were lost, so anything may be */
-			matters = true;
+		if (n < 0 && errno == ENOBUFS) {
+			is_complete = false;
 			continue;
 		}
 		if (n <= 0)
-			return matters;
+			return is_complete;
 		text[n] = '\0';
 		if (from.nl_pid == 0 && uevent_parse(text, (size_t)n, &e))
-			matters |= uevent_matters(&e, sys_fd);
+			each(ctx, &e);
 	}
 }

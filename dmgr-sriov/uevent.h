@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "common/err.h"
+#include "dmgr-sriov/pci.h"
 
 struct uevent {
 	const char *action, *subsystem, *devpath; /* borrowed; "" if not told */
@@ -18,8 +19,11 @@ int uevent_open(struct err *err);
 /* One message as it came: "add@/devices/...", a NUL, then KEY=value, each with its NUL. False:
  * it is not one of the kernel's. text ends with a NUL of the caller's, which len does not count. */
 bool uevent_parse(const char *text, size_t len, struct uevent *ret);
-/* Whether the set of virtual functions or a name in it may be another now. sys_fd: the root of
- * sysfs, where it is seen whether a link is a physical function's. */
-bool uevent_matters(const struct uevent *e, int sys_fd);
-/* Reads all there is; whether one of them matters. */
-bool uevent_drain(int fd, int sys_fd);
+/* The PCI function that has the link which the event is about, of
+ * ".../0000:01:00.0/net/ens1f0" and ".../0000:01:00.0/virtio3/net/ens1f0". False: it is about
+ * something else. */
+bool uevent_function(const struct uevent *e, char addr[static PCI_ADDR_SIZE]);
+/* Whether a PCI function has appeared or vanished, or has another driver. */
+bool uevent_is_of_pci(const struct uevent *e);
+/* Calls each for all events that have arrived. False: the kernel had to drop some. */
+bool uevent_drain(int fd, void (*each)(void *ctx, const struct uevent *e), void *ctx);

@@ -2,6 +2,13 @@
 /*
  * The directory is opened anew each time: it lives in /run, belongs to everybody who writes CDI
  * specifications, and may be removed and made again behind our back.
+ *
+ * A file is not synced: the directory is in memory on a node, and after a reboot the kubelet
+ * prepares every claim again, which compares the whole file and replaces what differs.
+ *
+ * Which requests a claim has is known from its metadata directory, so that the files of one claim
+ * are removed by name, among those of a thousand others. The directory is listed only when that
+ * does not account for all of them, and at the start for temporary files.
  */
 #include "draplugind/cdi.h"
 
@@ -17,6 +24,7 @@
 /* The first version that lets a device's name begin with a digit, as UIDs do. */
 #define CDI_VERSION "0.5.0"
 #define CDI_CLASS   "metadata"
+#define SUFFIX      ".json"
 
 char *cdi_device_id(const struct cdi *cdi, const char *claim_uid, const char *request)
 {
@@ -32,6 +40,10 @@ static int open_dir(const struct cdi *cdi, struct err *err)
 
 static int make_and_open_dir(const struct cdi *cdi, struct err *err)
 {
+	int fd = open_dir(cdi, err);
+
+	if (fd >= 0 || err->sys != ENOENT)
+		return fd;
 	if (mkdir(cdi->dir, 0755) == 0) {
 		if (chmod(cdi->dir, 0755) < 0)
 			return err_errno(err, errno, "mode of CDI directory %s", cdi->dir);
@@ -45,6 +57,13 @@ static int make_and_open_dir(const struct cdi *cdi, struct err *err)
 static char *file_prefix(const struct cdi *cdi, const char *claim_uid)
 {
 	return xasprintf("%s_" CDI_CLASS "_%s_", cdi->driver, claim_uid);
+}
+
+static char *file_name(const struct cdi *cdi, const char *claim_uid, const char *request)
+{
+	cleanup_free char *prefix = file_prefix(cdi, claim_uid);
+
+	return xasprintf("%s%s" SUFFIX, prefix, request);
 }
 
 static char *format_spec(const struct cdi *cdi, const char *claim_uid, const char *request,
@@ -65,8 +84,7 @@ static char *format_spec(const struct cdi *cdi, const char *claim_uid, const cha
 int cdi_write(const struct cdi *cdi, const char *claim_uid, const char *request,
 	const char *host_path, const char *container_path, struct err *err)
 {
-	cleanup_free char *prefix = file_prefix(cdi, claim_uid);
-	cleanup_free char *name = xasprintf("%s%s.json", prefix, request);
+	cleanup_free char *name = file_name(cdi, claim_uid, request);
 	cleanup_free char *spec =
 		format_spec(cdi, claim_uid, request, host_path, container_path);
 	cleanup_close int dir = make_and_open_dir(cdi, err);
@@ -78,7 +96,7 @@ int cdi_write(const struct cdi *cdi, const char *claim_uid, const char *request,
 			err, ERR_INTERNAL, "CDI specification %s: cannot be formatted", name);
 	if (tree_holds(dir, name, spec, strlen(spec)))
 		return 0;
-	if (file_write_atomic(dir, name, spec, strlen(spec), 0644, err) < 0)
+	if (file_write_unsynced(dir, name, spec, strlen(spec), 0644, err) < 0)
 		return err_wrap(err, "CDI directory %s", cdi->dir);
 	return 0;
 }
@@ -90,16 +108,22 @@ static bool has_suffix(const char *text, const char *suffix)
 	return len >= suffix_len && strcmp(text + len - suffix_len, suffix) == 0;
 }
 
-/* A specification, or the temporary file of one that was being written when we were killed. */
-static bool is_ours(const char *entry, const char *prefix)
+/* --- removing -------------------------------------------------------------------------------- */
+
+static bool is_spec(const char *entry, const char *prefix)
 {
-	if (str_has_prefix(entry, prefix))
-		return has_suffix(entry, ".json");
-	return entry[0] == '.' && str_has_prefix(entry + 1, prefix) &&
-	       has_suffix(entry, ".tmp");
+	return str_has_prefix(entry, prefix) && has_suffix(entry, SUFFIX);
 }
 
-static int remove_matching(int dir, const char *prefix, struct err *err)
+/* The temporary file of a specification that was being written when the process was killed. */
+static bool is_leftover(const char *entry, const char *prefix)
+{
+	return entry[0] == '.' && str_has_prefix(entry + 1, prefix) &&
+	       file_is_temporary(entry, SUFFIX);
+}
+
+static int remove_matching(int dir, bool (*matches)(const char *entry, const char *prefix),
+	const char *prefix, struct err *err)
 {
 	struct strlist entries = {0};
 	int r = tree_list(dir, &entries, err);
@@ -107,7 +131,7 @@ static int remove_matching(int dir, const char *prefix, struct err *err)
 	for (size_t i = 0; r == 0 && i < entries.n; i++) {
 		const char *entry = entries.v[i];
 
-		if (!is_ours(entry, prefix))
+		if (!matches(entry, prefix))
 			continue;
 		if (unlinkat(dir, entry, 0) < 0 && errno != ENOENT)
 			r = err_errno(err, errno, "removing %s", entry);
@@ -116,14 +140,59 @@ static int remove_matching(int dir, const char *prefix, struct err *err)
 	return r;
 }
 
-int cdi_remove(const struct cdi *cdi, const char *claim_uid, struct err *err)
+/* 1: at least one was missing. */
+static int remove_named(const struct cdi *cdi, int dir, const char *claim_uid,
+	const struct strlist *requests, struct err *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < requests->n; i++) {
+		cleanup_free char *name = file_name(cdi, claim_uid, requests->v[i]);
+
+		if (unlinkat(dir, name, 0) == 0)
+			continue;
+		/* an entry of the metadata directory that no request can have made */
+		if (errno != ENOENT && errno != ENAMETOOLONG)
+			return err_errno(err, errno, "removing %s", name);
+		r = 1;
+	}
+	return r;
+}
+
+static int remove_of_claim(const struct cdi *cdi, int dir, const char *claim_uid,
+	const struct strlist *requests, struct err *err)
 {
 	cleanup_free char *prefix = file_prefix(cdi, claim_uid);
+
+	if (requests->n) {
+		int r = remove_named(cdi, dir, claim_uid, requests, err);
+
+		if (r <= 0)
+			return r;
+	}
+	return remove_matching(dir, is_spec, prefix, err);
+}
+
+int cdi_remove(const struct cdi *cdi, const char *claim_uid, const struct strlist *requests,
+	struct err *err)
+{
 	cleanup_close int dir = open_dir(cdi, err);
 
 	if (dir < 0)
 		return err->sys == ENOENT ? 0 : -1;
-	if (remove_matching(dir, prefix, err) < 0)
+	if (remove_of_claim(cdi, dir, claim_uid, requests, err) < 0)
+		return err_wrap(err, "CDI directory %s", cdi->dir);
+	return 0;
+}
+
+int cdi_clean(const struct cdi *cdi, struct err *err)
+{
+	cleanup_free char *prefix = xasprintf("%s_" CDI_CLASS "_", cdi->driver);
+	cleanup_close int dir = open_dir(cdi, err);
+
+	if (dir < 0)
+		return err->sys == ENOENT ? 0 : -1;
+	if (remove_matching(dir, is_leftover, prefix, err) < 0)
 		return err_wrap(err, "CDI directory %s", cdi->dir);
 	return 0;
 }

@@ -9,6 +9,7 @@
  */
 
 #include "common/err.h"
+#include "common/util.h"
 
 struct cdi {
 	const char *dir;    /* that the runtime scans; made, 0755, when it is missing */
@@ -22,5 +23,10 @@ char *cdi_device_id(const struct cdi *cdi, const char *claim_uid, const char *re
  * paths are those of the mount. claim_uid and request are checked words. */
 int cdi_write(const struct cdi *cdi, const char *claim_uid, const char *request,
 	const char *host_path, const char *container_path, struct err *err);
-/* Removes every file of the claim, and what an interrupted cdi_write() left. */
-int cdi_remove(const struct cdi *cdi, const char *claim_uid, struct err *err);
+/* Removes every file of the claim. requests are those that it is known to have; where there is none,
+ * or a file of one is missing, the whole directory is searched. */
+int cdi_remove(const struct cdi *cdi, const char *claim_uid, const struct strlist *requests,
+	struct err *err);
+/* Removes the temporary files of a cdi_write() that ended with its process. No other may be
+ * running. */
+int cdi_clean(const struct cdi *cdi, struct err *err);

@@ -119,9 +119,15 @@ static int write_files(struct dra *dra, struct work *work, struct err *err)
 
 static int remove_files(struct dra *dra, struct work *work, struct err *err)
 {
-	if (cdi_remove(&dra->cdi, work->claim.uid, err) < 0)
-		return -1;
-	return metadata_remove(&dra->metadata, &work->claim, err);
+	struct strlist requests = {0};
+	int r = metadata_requests(&dra->metadata, &work->claim, &requests, err);
+
+	if (r == 0)
+		r = cdi_remove(&dra->cdi, work->claim.uid, &requests, err);
+	if (r == 0)
+		r = metadata_remove(&dra->metadata, &work->claim, &requests, err);
+	strlist_fini(&requests);
+	return r;
 }
 
 /* --- answers --------------------------------------------------------------------------------- */
@@ -462,6 +468,8 @@ const struct grpc_service dra_service = {
 void dra_init(struct dra *dra, struct dra_rpc *rpc, const char *driver, const char *kubelet_dir,
 	const char *cdi_dir)
 {
+	struct err err;
+
 	*dra = (struct dra){
 		.rpc = rpc,
 		.driver = xstrdup(driver),
@@ -469,6 +477,9 @@ void dra_init(struct dra *dra, struct dra_rpc *rpc, const char *driver, const ch
 	};
 	dra->metadata = (struct metadata){.dir = dra->plugin_dir, .driver = dra->driver};
 	dra->cdi = (struct cdi){.dir = cdi_dir, .driver = dra->driver};
+	if (cdi_clean(&dra->cdi, &err) < 0)
+		LOG(WARN, FIELDS(F("err", err.message)),
+			"temporary files of an earlier run may be left");
 }
 
 void dra_fini(struct dra *dra)

@@ -19,12 +19,18 @@
 
 /* --- registration tells ---------------------------------------------------------------------- */
 
+static void show_state(const struct dra_rpc *rpc)
+{
+	daemon_status("%s%s%s", rpc->state, rpc->detail ? ": " : "",
+		rpc->detail ? rpc->detail : "");
+}
+
 static void on_state(void *ctx, const char *state, const char *detail)
 {
 	struct draplugind *d = ctx;
 
-	daemon_status("%s%s%s", state, detail ? ": " : "", detail ? detail : "");
 	dra_rpc_tell_state(&d->rpc, state, detail);
+	show_state(&d->rpc);
 }
 
 static void on_failed(void *ctx, const struct err *err)
@@ -57,6 +63,7 @@ static void on_hello(void *ctx, const struct front_hello_result *settings)
 {
 	struct draplugind *d = ctx;
 
+	show_state(&d->rpc); /* that it refused us is over */
 	if (!d->configured) {
 		configure(d, settings);
 		return;
@@ -75,14 +82,6 @@ static void on_ready(void *ctx)
 
 	if (!d->daemon.stopping)
 		registration_start(&d->registration);
-}
-
-static void on_refused(void *ctx, const struct err *err)
-{
-	struct draplugind *d = ctx;
-
-	LOG(ERROR, FIELDS(F("err", err->message)), "statd refuses us");
-	daemon_fail(&d->daemon);
 }
 
 /* --- life ------------------------------------------------------------------------------------ */
@@ -121,7 +120,6 @@ void draplugind_init(struct draplugind *d, const struct draplugind_options *opti
 	static const struct dra_rpc_events events = {
 		.on_hello = on_hello,
 		.on_ready = on_ready,
-		.on_refused = on_refused,
 	};
 
 	if (uv_loop_init(&d->loop) < 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where:  <dir>/dra-device-metadata/<namespace>_<claim>/<request>/metadata.json
+ * Where: claim_files.h.
  *
  * The directory is named after the claim as its users call it, but a claim is its UID: a file of
  * another UID is never taken for ours. It has no bearing on our generation, and it stays when our
@@ -12,7 +12,10 @@
  * byte; therefore attributes are sorted, so that their order says nothing.
  *
  * A file is mounted into containers by its inode, and replaced by renaming: containers that run
- * keep what they were started with.
+ * keep what they were started with. It is not synced: after a loss of power the kubelet prepares
+ * the claim again, and a file that is empty or cut short differs from what is then made.
+ *
+ * The directories of a claim's requests also say which CDI specifications the claim has.
  */
 #include "draplugind/metadata.h"
 
@@ -21,11 +24,13 @@
 #include <limits.h>
 #include <string.h>
 
+#include "common/claim_files.h"
 #include "common/file.h"
 #include "draplugind/tree.h"
 
-#define STORE          "dra-device-metadata"
-#define FILE_NAME      "metadata.json"
+#define STORE          CLAIM_FILES_STORE
+#define FILE_NAME      CLAIM_FILES_NAME
+#define DIR_MODE       0755
 #define CONTAINER_BASE "/var/run/kubernetes.io/dra-device-attributes"
 #define API_GROUP      "metadata.resource.k8s.io"
 /* 32 devices of 32 attributes with 64 bytes a value are far less, twice */
@@ -48,12 +53,9 @@ static bool is_of_request(const struct prepared_device *device, const char *requ
 	       (device->request[len] == '\0' || device->request[len] == '/');
 }
 
-/* Both names together may be longer than a file's name; then the UID has to do. */
 static char *claim_dir(const struct claim_ref *claim)
 {
-	if (strlen(claim->namespace) + 1 + strlen(claim->name) > NAME_MAX)
-		return xstrdup(claim->uid);
-	return xasprintf("%s_%s", claim->namespace, claim->name);
+	return claim_files_dir(claim->namespace, claim->name, claim->uid);
 }
 
 char *metadata_host_path(
@@ -207,23 +209,37 @@ static int find_file(int dir, struct found *ret, struct err *err)
 
 /* --- writing --------------------------------------------------------------------------------- */
 
+static int open_store(const struct metadata *m, struct err *err)
+{
+	cleanup_free char *path = xasprintf("%s/" STORE, m->dir);
+
+	return tree_open(AT_FDCWD, path, err);
+}
+
+static int make_store(const struct metadata *m, struct err *err)
+{
+	cleanup_close int dir = open(m->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (dir < 0)
+		return err_errno(err, errno, "plugin directory %s", m->dir);
+	return tree_make(dir, STORE, DIR_MODE, err);
+}
+
 /* Opens the directory of a request, made as far as it is missing. */
 static int make_request_dir(const struct metadata *m, const struct claim_ref *claim,
 	const char *request, struct err *err)
 {
 	cleanup_free char *name = claim_dir(claim);
-	cleanup_close int dir = open(m->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	cleanup_close int store = -1, of_claim = -1;
+	cleanup_close int store = open_store(m, err), of_claim = -1;
 
-	if (dir < 0)
-		return err_errno(err, errno, "plugin directory %s", m->dir);
-	store = tree_make(dir, STORE, 0755, err);
+	if (store < 0 && err->sys == ENOENT)
+		store = make_store(m, err);
 	if (store < 0)
 		return -1;
-	of_claim = tree_make(store, name, 0755, err);
+	of_claim = tree_make(store, name, DIR_MODE, err);
 	if (of_claim < 0)
 		return -1;
-	return tree_make(of_claim, request, 0755, err);
+	return tree_make(of_claim, request, DIR_MODE, err);
 }
 
 static int bring_up_to_date(int dir, const struct metadata *m, const struct claim_ref *claim,
@@ -247,7 +263,7 @@ static int bring_up_to_date(int dir, const struct metadata *m, const struct clai
 	}
 	if (put_text(&text, m, claim, prepared, request, generation, err) < 0)
 		return -1;
-	return file_write_atomic(dir, FILE_NAME, text.data, text.len, 0644, err);
+	return file_write_unsynced(dir, FILE_NAME, text.data, text.len, 0644, err);
 }
 
 int metadata_write(const struct metadata *m, const struct claim_ref *claim,
@@ -260,9 +276,43 @@ int metadata_write(const struct metadata *m, const struct claim_ref *claim,
 	return 0;
 }
 
+/* --- what a claim has ------------------------------------------------------------------------ */
+
+/* The claim's directory, in the open store. 1: there is none. */
+static int open_claim(int store, const struct claim_ref *claim, int *ret, struct err *err)
+{
+	cleanup_free char *name = claim_dir(claim);
+
+	*ret = tree_open(store, name, err);
+	if (*ret >= 0)
+		return 0;
+	return err->sys == ENOENT ? 1 : -1;
+}
+
+static int list_requests(
+	int store, const struct claim_ref *claim, struct strlist *ret, struct err *err)
+{
+	cleanup_close int of_claim = -1;
+	int r = open_claim(store, claim, &of_claim, err);
+
+	return r == 0 ? tree_list(of_claim, ret, err) : MIN(r, 0);
+}
+
+int metadata_requests(const struct metadata *m, const struct claim_ref *claim,
+	struct strlist *ret, struct err *err)
+{
+	cleanup_close int store = open_store(m, err);
+
+	if (store < 0)
+		return err->sys == ENOENT ? 0 : -1;
+	if (list_requests(store, claim, ret, err) < 0)
+		return err_wrap(err, "metadata of the claim");
+	return 0;
+}
+
 /* --- removing -------------------------------------------------------------------------------- */
 
-/* Whether what is in a claim's directory is the file of a request of somebody else's. */
+/* Whether an entry of a claim's directory holds the file of another claim. */
 static bool is_foreign(int of_claim, const char *entry, const struct claim_ref *claim)
 {
 	cleanup_found struct found f = {0};
@@ -273,44 +323,74 @@ static bool is_foreign(int of_claim, const char *entry, const struct claim_ref *
 	       strcmp(f.uid, claim->uid) != 0;
 }
 
-static int remove_requests(
-	int of_claim, const struct claim_ref *claim, size_t *ret_kept, struct err *err)
+/* As a prepare leaves it: a file, in a directory of its own. */
+static bool remove_file_and_dir(int of_claim, const char *request)
 {
-	struct strlist entries = {0};
-	int r = tree_list(of_claim, &entries, err);
+	struct err ignored;
+	cleanup_close int dir = tree_open(of_claim, request, &ignored);
 
-	*ret_kept = 0;
-	for (size_t i = 0; r == 0 && i < entries.n; i++) {
-		if (is_foreign(of_claim, entries.v[i], claim))
-			(*ret_kept)++;
-		else
-			r = tree_remove(of_claim, entries.v[i], err);
-	}
-	strlist_fini(&entries);
+	return dir >= 0 && unlinkat(dir, FILE_NAME, 0) == 0 &&
+	       unlinkat(of_claim, request, AT_REMOVEDIR) == 0;
+}
+
+/* Where another claim of the name still has files, an empty directory stays: it may have written
+ * to it before this claim did, and its specification is found by that. */
+static int remove_request(int of_claim, const char *request, bool keep_dir, struct err *err)
+{
+	int fd;
+
+	if (!remove_file_and_dir(of_claim, request) && tree_remove(of_claim, request, err) < 0)
+		return -1;
+	if (!keep_dir)
+		return 0;
+	fd = tree_make(of_claim, request, DIR_MODE, err);
+	if (fd < 0)
+		return -1;
+	close_fd(&fd);
+	return 0;
+}
+
+static int remove_requests(int of_claim, const struct claim_ref *claim,
+	const struct strlist *requests, bool *ret_shared, struct err *err)
+{
+	struct strlist own = {0};
+	int r = 0;
+
+	for (size_t i = 0; i < requests->n; i++)
+		if (!is_foreign(of_claim, requests->v[i], claim))
+			strlist_add(&own, requests->v[i]);
+	*ret_shared = own.n < requests->n;
+	for (size_t i = 0; r == 0 && i < own.n; i++)
+		r = remove_request(of_claim, own.v[i], *ret_shared, err);
+	strlist_fini(&own);
 	return r;
 }
 
-static int remove_claim(int store, const struct claim_ref *claim, struct err *err)
+static int remove_claim(int store, const struct claim_ref *claim,
+	const struct strlist *requests, struct err *err)
 {
 	cleanup_free char *name = claim_dir(claim);
-	cleanup_close int of_claim = tree_open(store, name, err);
-	size_t kept;
+	cleanup_close int of_claim = -1;
+	bool is_shared;
+	int r = open_claim(store, claim, &of_claim, err);
 
-	if (of_claim < 0)
-		return err->sys == ENOENT ? 0 : -1;
-	if (remove_requests(of_claim, claim, &kept, err) < 0)
+	if (r != 0)
+		return MIN(r, 0);
+	if (remove_requests(of_claim, claim, requests, &is_shared, err) < 0)
 		return -1;
-	return kept ? 0 : tree_remove(store, name, err);
+	if (is_shared || unlinkat(store, name, AT_REMOVEDIR) == 0)
+		return 0;
+	return tree_remove(store, name, err);
 }
 
-int metadata_remove(const struct metadata *m, const struct claim_ref *claim, struct err *err)
+int metadata_remove(const struct metadata *m, const struct claim_ref *claim,
+	const struct strlist *requests, struct err *err)
 {
-	cleanup_free char *path = xasprintf("%s/" STORE, m->dir);
-	cleanup_close int store = tree_open(AT_FDCWD, path, err);
+	cleanup_close int store = open_store(m, err);
 
 	if (store < 0)
 		return err->sys == ENOENT ? 0 : -1;
-	if (remove_claim(store, claim, err) < 0)
+	if (remove_claim(store, claim, requests, err) < 0)
 		return err_wrap(err, "metadata of the claim");
 	return 0;
 }

@@ -26,8 +26,14 @@ char *metadata_request(const char *reference);
  * says the same already is not touched. All words of claim and prepared are checked ones. */
 int metadata_write(const struct metadata *m, const struct claim_ref *claim,
 	const struct claim_prepare_result *prepared, const char *request, struct err *err);
-/* Removes the claim's files. What belongs to another claim of the same name stays. */
-int metadata_remove(const struct metadata *m, const struct claim_ref *claim, struct err *err);
+/* The requests of the claim that have a directory, in no order: all that were ever written, and some
+ * of another claim of the same name perhaps. None is an ordinary outcome. */
+int metadata_requests(const struct metadata *m, const struct claim_ref *claim,
+	struct strlist *ret, struct err *err);
+/* Removes the claim's files; requests are those that metadata_requests() found. What belongs to another
+ * claim of the same name stays. */
+int metadata_remove(const struct metadata *m, const struct claim_ref *claim,
+	const struct strlist *requests, struct err *err);
 
 /* Where the file is on the host, and where a container is to find it. The caller's. */
 char *metadata_host_path(

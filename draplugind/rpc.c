@@ -54,6 +54,7 @@ static void on_end(uv_timer_t *timer)
 	struct dra_rpc *rpc = timer->data;
 
 	rpc->ready = false;
+	hello_retry_close(&rpc->hello);
 	rpc_client_free(take_ptr(rpc->client));
 	uv_close((uv_handle_t *)timer, NULL);
 }
@@ -85,11 +86,15 @@ static uint64_t left_ms(const struct dra_rpc_call *call)
 static void on_waited(uv_timer_t *timer)
 {
 	struct dra_rpc_call *call = timer->data;
+	const struct dra_rpc *rpc = call->rpc;
 	struct err err;
 
-	if (call->rpc->stopping)
+	if (rpc->stopping)
 		(void)err_set(&err, ERR_UNAVAILABLE, "the driver is stopping");
-	else if (!call->rpc->greeted)
+	else if (rpc->connected && rpc->hello.problem.kind != ERR_NONE)
+		(void)err_set(&err, ERR_UNAVAILABLE, "statd refuses draplugind: %s",
+			rpc->hello.problem.message);
+	else if (!rpc->greeted)
 		(void)err_set(&err, ERR_UNAVAILABLE, "statd is not running");
 	else
 		(void)err_set(&err, ERR_UNAVAILABLE, "statd is still starting");
@@ -191,21 +196,13 @@ static void on_hello(void *ctx, const struct err *err, const void *result, int *
 	const struct front_hello_result *settings = result;
 
 	(void)fds;
-	if (rpc->stopping)
+	if (rpc->stopping || !rpc->connected)
 		return;
-	if (err && err->kind != ERR_UNAVAILABLE && err->kind != ERR_DEADLINE) {
-		rpc->events->on_refused(rpc->ctx, err);
-		return;
-	}
 	if (err) {
-		struct rpc_conn *conn = rpc_client_conn(rpc->client);
-
-		LOG(WARN, FIELDS(F("err", err->message)),
-			"statd does not answer, trying again");
-		if (conn)
-			rpc_conn_close(conn, "it does not answer");
+		hello_retry_failed(&rpc->hello, rpc->client, "statd refuses us", err);
 		return;
 	}
+	hello_retry_succeeded(&rpc->hello);
 	rpc->greeted = true;
 	rpc->events->on_hello(rpc->ctx, settings);
 	send_state(rpc);
@@ -220,6 +217,7 @@ static void on_open(void *ctx, struct rpc_conn *conn)
 	struct dra_rpc *rpc = ctx;
 
 	rpc->epoch++;
+	rpc->connected = true;
 	(void)rpc_start(rpc->loop, conn, API_FRONT_HELLO, &hello, NULL, 0, on_hello, rpc);
 }
 
@@ -228,9 +226,11 @@ static void on_close(void *ctx, struct rpc_conn *conn, const char *reason)
 	struct dra_rpc *rpc = ctx;
 
 	(void)conn;
-	LOG(WARN, FIELDS(F("err", reason)), "lost statd, connecting again");
+	if (rpc->greeted)
+		LOG(WARN, FIELDS(F("err", reason)), "lost statd, connecting again");
 	rpc->epoch++;
-	rpc->greeted = rpc->ready = false;
+	hello_retry_ended(&rpc->hello);
+	rpc->connected = rpc->greeted = rpc->ready = false;
 }
 
 void dra_rpc_init(struct dra_rpc *rpc, uv_loop_t *loop, const char *runtime_dir,
@@ -249,6 +249,7 @@ void dra_rpc_init(struct dra_rpc *rpc, uv_loop_t *loop, const char *runtime_dir,
 		.events = {.on_open = on_open, .on_close = on_close},
 	};
 	rpc->client = rpc_client_new(loop, path, &rpc->def, rpc);
+	hello_retry_init(&rpc->hello, loop);
 	(void)uv_timer_init(loop, &rpc->end);
 	rpc->end.data = rpc;
 }

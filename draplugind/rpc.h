@@ -9,6 +9,7 @@
 #include <uv.h>
 
 #include "common/api.h"
+#include "common/hello.h"
 #include "common/rpc.h"
 
 struct dra_rpc_call;
@@ -18,8 +19,6 @@ struct dra_rpc_events {
 	void (*on_hello)(void *ctx, const struct front_hello_result *settings);
 	/* Both tables of statd are there; also again after each restart. */
 	void (*on_ready)(void *ctx);
-	/* It will not have us, and trying again cannot help. */
-	void (*on_refused)(void *ctx, const struct err *err);
 };
 
 struct dra_rpc {
@@ -30,8 +29,9 @@ struct dra_rpc {
 	void *ctx;
 	struct dra_rpc_call *calls;
 	uv_timer_t end;
+	struct hello_retry hello;
 	unsigned epoch; /* counts connections made and lost */
-	bool greeted, ready, stopping;
+	bool connected, greeted, ready, stopping;
 	char *state, *detail;
 };
 

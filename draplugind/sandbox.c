@@ -20,7 +20,6 @@ static const char *const syscalls[] = {
 	"renameat2",
 	"unlinkat",
 	"getdents64",
-	"fsync",
 	"fchmod",
 	/* sockets for the kubelet to find */
 	"unlink",

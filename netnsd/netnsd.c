@@ -24,9 +24,6 @@
 #include "common/privileges.h"
 #include "netnsd/inside.h"
 
-#define RETRY_MS                                                                               \
-	5000 /* statd refused us: its configuration or its version has to change first */
-
 /* --- serving ------------------------------------------------------------------------------ */
 
 static int check_call(
@@ -83,15 +80,6 @@ static const struct rpc_service services[] = {
 
 /* --- hello -------------------------------------------------------------------------------- */
 
-static void on_retry(uv_timer_t *timer)
-{
-	struct netnsd *n = timer->data;
-	struct rpc_conn *conn = rpc_client_conn(n->client);
-
-	if (conn)
-		rpc_conn_close(conn, "trying hello again");
-}
-
 static void on_hello(
 	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
 {
@@ -99,16 +87,13 @@ static void on_hello(
 
 	if (!n->connected)
 		return;
-	if (!err) {
-		err_clear(&n->problem);
-		LOG(INFO, NO_FIELDS, "serving statd");
-		daemon_status("serving statd");
+	if (err) {
+		hello_retry_failed(&n->hello, n->client, "statd refuses us", err);
 		return;
 	}
-	if (strcmp(n->problem.message, err->message) != 0)
-		LOG(ERROR, FIELDS(F("err", err->message)), "statd refuses us; trying again");
-	n->problem = *err;
-	(void)uv_timer_start(&n->retry, on_retry, RETRY_MS, 0);
+	hello_retry_succeeded(&n->hello);
+	LOG(INFO, NO_FIELDS, "serving statd");
+	daemon_status("serving statd");
 }
 
 static void on_open(void *ctx, struct rpc_conn *conn)
@@ -126,7 +111,7 @@ static void on_close(void *ctx, struct rpc_conn *conn UNUSED, const char *reason
 	struct netnsd *n = ctx;
 
 	n->connected = false;
-	(void)uv_timer_stop(&n->retry);
+	hello_retry_ended(&n->hello);
 	LOG(DEBUG, FIELDS(F("err", reason)), "statd is gone");
 	daemon_status("waiting for statd");
 }
@@ -178,7 +163,7 @@ static void stop(void *ctx)
 
 	n->connected = false;
 	rpc_client_free(n->client);
-	uv_close((uv_handle_t *)&n->retry, NULL);
+	hello_retry_close(&n->hello);
 }
 
 int netnsd_run(struct netnsd *n, const struct netnsd_options *options)
@@ -188,8 +173,7 @@ int netnsd_run(struct netnsd *n, const struct netnsd_options *options)
 
 	(void)uv_loop_init(&n->loop);
 	daemon_init(&n->daemon, &n->loop, stop, n);
-	(void)uv_timer_init(&n->loop, &n->retry);
-	n->retry.data = n;
+	hello_retry_init(&n->hello, &n->loop);
 	n->client = rpc_client_new(&n->loop, path, &n->def, n);
 	daemon_status("waiting for statd");
 	daemon_ready(&n->daemon);

@@ -6,6 +6,7 @@
  */
 
 #include "common/daemon.h"
+#include "common/hello.h"
 #include "common/rpc.h"
 
 struct netnsd_options {
@@ -23,9 +24,8 @@ struct netnsd {
 	uid_t statd_uid;
 	struct rpc_listen def;
 	struct rpc_client *client;
-	uv_timer_t retry;
+	struct hello_retry hello;
 	bool connected;
-	struct err problem; /* why statd refused our hello, told once */
 };
 
 /* Opens what needs rights and paths. What it opened stays open until the process ends. */

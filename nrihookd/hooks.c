@@ -18,10 +18,14 @@
  * more. It stands in the way of every container of the node, so whoever is known to have all
  * its devices passes at once.
  *
+ * A container that was given a claim of ours (claims.h) is let through when statd has confirmed
+ * that the claim's devices are in its sandbox, whatever else is known of the pod. statd is asked
+ * with the names of the claims, and so answers for a claim that another pod has.
+ *
  * A sandbox of the host's network has nothing to be attached to, and a pod whose names are none
- * of Kubernetes' has no claim: both are answered at once. For all others statd is asked, and it
- * alone knows whether there is anything to do. While it cannot be asked, what it has not said
- * yet counts as a no.
+ * of Kubernetes' has no claim: both are answered at once. So is a pod that the node's own record
+ * (record.h) does not name, at every event, unless statd was asked to attach to it before. For
+ * all others statd is asked. While it cannot be asked, what it has not said yet counts as a no.
  *
  * A namespace is opened for a call and closed when the call has been sent: an open one would
  * keep alive what the runtime has removed.
@@ -34,6 +38,7 @@
 #include "common/log.h"
 #include "common/util.h"
 #include "nrihookd/answer.h"
+#include "nrihookd/claims.h"
 #include "nrihookd/list.h"
 
 #define RETRY_MS 20
@@ -106,15 +111,30 @@ static void end_call(struct hooks *h, struct pod_op *op, const struct err *err, 
 	arm(h);
 }
 
+static void in_place(const struct pod_op *op)
+{
+	op->pod->devices = DEVICES_IN_PLACE;
+	claims_add(&op->pod->claims, &op->claims);
+}
+
+/* What was in place still is if it is about a claim that is new to the sandbox. */
+static void not_in_place(const struct pod_op *op)
+{
+	if (op->pod->devices != DEVICES_IN_PLACE || op->claims.n == 0)
+		op->pod->devices = DEVICES_MISSING;
+}
+
 static void on_attached(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
 {
 	const struct pod_attach_result *attached = result;
 	struct pod_op *op = ctx;
 
-	if (!err)
-		op->pod->devices = DEVICES_IN_PLACE;
-	else if (is_verdict(err))
-		op->pod->devices = DEVICES_MISSING;
+	if (!err) {
+		in_place(op);
+		claims_add(&op->pod->claims, &attached->claims);
+	} else if (is_verdict(err)) {
+		not_in_place(op);
+	}
 	end_call(op->hooks, op, err, attached ? attached->devices.v : 0);
 }
 
@@ -141,10 +161,12 @@ static void call_attach(struct hooks *h, struct pod_op *op, int netns_fd)
 		.sandbox_id = pod->sandbox_id,
 		.pod_name = pod->name,
 		.pod_namespace = pod->namespace,
+		.claims = op->claims,
 	};
 
 	if (op->kind == POD_OP_LATE)
 		h->late_calls++;
+	op->pod->involved = true;
 	op->call = rpc_start(h->loop, hook_rpc_conn(h->rpc), API_POD_ATTACH, &request,
 		&netns_fd, left_ms(op), on_attached, op);
 }
@@ -157,10 +179,10 @@ static void on_checked(void *ctx, const struct err *err, const void *result, int
 	struct pod_op *op = ctx;
 
 	if (!err && devices->there.v < devices->wanted.v) {
-		op->pod->devices = DEVICES_MISSING;
+		not_in_place(op);
 		err = &op->err;
 	} else if (!err) {
-		op->pod->devices = DEVICES_IN_PLACE;
+		in_place(op);
 	}
 	end_call(op->hooks, op, err, 0);
 }
@@ -170,8 +192,10 @@ static void call_check(struct hooks *h, struct pod_op *op)
 	const struct pod_ref request = {
 		.pod_uid = op->pod->uid,
 		.sandbox_id = op->pod->sandbox_id,
+		.claims = op->claims,
 	};
 
+	op->pod->involved = true;
 	op->call = rpc_start(h->loop, hook_rpc_conn(h->rpc), API_POD_CHECK, &request, NULL,
 		left_ms(op), on_checked, op);
 }
@@ -223,10 +247,30 @@ static void begin(struct pod_op *op, uint64_t now)
 		op->give_up_ms = now + api_method_info(method)->deadline_ms;
 }
 
-/* A late attach is of no use to a sandbox that has stopped, and nobody waits for it. */
-static bool is_moot(const struct hooks *h, const struct pod_op *op)
+/* Whether another sandbox of the pod has started since: the devices are that one's. */
+static bool is_overtaken(const struct hooks *h, const struct pod_op *op)
 {
-	return op->kind == POD_OP_LATE && (!op->pod->live || is_stopping(h));
+	const struct pod *other;
+
+	for (other = h->pods.by_id; other; other = other->hh.next)
+		if (other->live && other->started > op->begun &&
+			str_equal(other->uid, op->pod->uid))
+			return true;
+	return false;
+}
+
+/* A late attach is of no use to a sandbox that has stopped, and nobody waits for it. One that
+ * was overtaken is asked for again, in case that the other sandbox is refused. */
+static bool is_moot(struct hooks *h, const struct pod_op *op)
+{
+	if (op->kind != POD_OP_LATE)
+		return false;
+	if (!op->pod->live || is_stopping(h))
+		return true;
+	if (!is_overtaken(h, op))
+		return false;
+	hooks_resync(h);
+	return true;
 }
 
 /* Late attaches are a few at a time, but those that hold up a container do not wait. */
@@ -235,9 +279,36 @@ static bool awaits_its_turn(const struct hooks *h, const struct pod_op *op)
 	return op->kind == POD_OP_LATE && h->late_calls >= LATE_AT_ONCE && !op->next;
 }
 
-/* Positive when it can be done from memory, 0 when statd is needed; negative and err when there
- * is no use in that. */
-static int decide(const struct pod_op *op, uint64_t now, struct err *err)
+/* Whether the node's record says that the pod has no claim, and nothing says otherwise. */
+static bool is_without_claim(const struct hooks *h, struct pod *pod)
+{
+	enum record_answer answer;
+
+	if (pod->involved)
+		return false;
+	answer = record_find(h->record, pod->uid);
+	pod->involved = answer == RECORD_HAS;
+	return answer == RECORD_HAS_NOT;
+}
+
+/* Whether there is nothing to do, from what is known here. */
+static bool is_known_done(const struct hooks *h, const struct pod_op *op)
+{
+	struct pod *pod = op->pod;
+
+	if (op->kind == POD_OP_LATE || !claims_has(&pod->claims, &op->claims))
+		return false;
+	if (op->kind == POD_OP_CREATE && pod->devices == DEVICES_IN_PLACE)
+		return true;
+	if (!is_without_claim(h, pod))
+		return false;
+	pod->devices = DEVICES_IN_PLACE;
+	return true;
+}
+
+/* Positive when nothing is to be done, 0 when statd is needed; negative and err when there is
+ * no use in that. */
+static int decide(const struct hooks *h, const struct pod_op *op, uint64_t now, struct err *err)
 {
 	const struct pod *pod = op->pod;
 
@@ -245,7 +316,7 @@ static int decide(const struct pod_op *op, uint64_t now, struct err *err)
 		return 1;
 	if (op->kind == POD_OP_CREATE && !pod->live)
 		return err_set(err, ERR_CONFLICT, "the sandbox has stopped");
-	if (op->kind == POD_OP_CREATE && pod->devices == DEVICES_IN_PLACE)
+	if (is_known_done(h, op))
 		return 1;
 	if (now < op->give_up_ms)
 		return 0;
@@ -260,13 +331,25 @@ static bool is_attach(enum pod_op_kind kind)
 	return kind == POD_OP_RUN || kind == POD_OP_LATE || kind == POD_OP_CREATE;
 }
 
+static bool is_known_of(const struct pod *pod)
+{
+	return pod->involved || pod->devices != DEVICES_UNKNOWN;
+}
+
 /* There is no statd to go to. Negative when it has been away for so long that waiting for it
  * would only hold up the runtime, which waits for one plugin's answer at a time. */
 static int await_statd(const struct hooks *h, struct pod_op *op)
 {
+	cleanup_free char *claims = NULL;
+
 	(void)err_set(&op->err, ERR_UNAVAILABLE, "%s", hook_rpc_missing(h->rpc));
-	if (is_attach(op->kind) && op->pod->devices == DEVICES_UNKNOWN)
+	if (op->claims.n) {
+		claims = claims_format(&op->claims);
+		(void)err_wrap(&op->err, "%s: whether the devices are there is not known",
+			claims);
+	} else if (is_attach(op->kind) && !is_known_of(op->pod)) {
 		(void)err_wrap(&op->err, "whether it has any is not known");
+	}
 	return hook_rpc_is_lost(h->rpc) ? -1 : 0;
 }
 
@@ -284,7 +367,7 @@ static bool attempt(struct hooks *h, struct pod_op *op)
 	if (awaits_its_turn(h, op))
 		return false;
 	begin(op, now);
-	decided = decide(op, now, &err);
+	decided = decide(h, op, now, &err);
 	if (decided != 0) {
 		finish(h, op, decided < 0 ? &err : NULL, 0);
 		return true;
@@ -307,6 +390,8 @@ void hooks_attach_late(struct hooks *h, struct pod *pod)
 	struct pod_op *op;
 
 	pod->devices = DEVICES_MISSING;
+	strlist_fini(&pod->claims);
+	pod->involved = true;
 	op = pods_op_add(&h->pods, pod, POD_OP_LATE, &err);
 	if (!op) {
 		LOG(ERROR, POD_FIELDS(pod, err.message), "no late attach");
@@ -384,13 +469,21 @@ static void arm(struct hooks *h)
 
 /* --- what the runtime tells --------------------------------------------------------------- */
 
-static void on_changed(void *ctx)
+void hooks_tell_state(struct hooks *h)
 {
-	struct hooks *h = ctx;
-	const char *state = runtime_state(h->runtime), *detail = runtime_detail(h->runtime);
+	const char *state = runtime_state(h->runtime), *problem = record_problem(h->record);
+	char detail[2 * ERR_MESSAGE_MAX]; /* what front.state takes */
 
+	(void)snprintf(detail, sizeof(detail), "%s%s%.450s", runtime_detail(h->runtime),
+		*problem ? "; no use of the node's record: " : "", problem);
+	str_sanitize(detail);
 	hook_rpc_tell(h->rpc, state, detail);
 	daemon_status("%s: %s", state, detail);
+}
+
+static void on_changed(void *ctx)
+{
+	hooks_tell_state(ctx);
 }
 
 static const enum pod_op_kind kinds[] = {
@@ -412,13 +505,23 @@ static struct pod_op *queue(
 		return NULL;
 	}
 	op->hooks = h;
-	if (event == NRI_RUN)
+	claims_add(&op->claims, &told->claims);
+	if (event == NRI_RUN) {
 		pod->devices = DEVICES_UNKNOWN;
+		strlist_fini(&pod->claims);
+	}
 	if (event == NRI_RUN || event == NRI_CREATE) {
 		pod->host_network = !pod->netns_path;
 		pod->known = pod->live = true;
 	}
 	return op;
+}
+
+static char *on_claim_of(void *ctx, const char *source)
+{
+	const struct hooks *h = ctx;
+
+	return claims_of_mount(h->kubelet_dir, h->rpc->driver_name, source);
 }
 
 static void on_pod_event(void *ctx, enum nri_event event, const struct nri_pod *told,
@@ -453,19 +556,23 @@ const struct runtime_events hooks_runtime_events = {
 	.list_begin = list_begin,
 	.list_pod = list_pod,
 	.list_end = list_end,
+	.claim_of = on_claim_of,
 	.pod_event = on_pod_event,
 };
 
 /* --- for the owner ------------------------------------------------------------------------ */
 
 void hooks_init(struct hooks *h, uv_loop_t *loop, struct hook_rpc *rpc, struct runtime *runtime,
-	const struct pod_netns *netns, bool log_only)
+	const struct pod_netns *netns, struct record *record, const char *kubelet_dir,
+	bool log_only)
 {
 	*h = (struct hooks){
 		.loop = loop,
 		.rpc = rpc,
 		.runtime = runtime,
 		.netns = netns,
+		.record = record,
+		.kubelet_dir = kubelet_dir,
 		.log_only = log_only,
 	};
 	(void)uv_timer_init(loop, &h->clock);

@@ -10,6 +10,7 @@
 
 #include "nrihookd/pod_netns.h"
 #include "nrihookd/pods.h"
+#include "nrihookd/record.h"
 #include "nrihookd/rpc.h"
 #include "nrihookd/runtime.h"
 
@@ -18,6 +19,8 @@ struct hooks {
 	struct hook_rpc *rpc;
 	struct runtime *runtime;
 	const struct pod_netns *netns;
+	struct record *record;
+	const char *kubelet_dir;
 	bool log_only; /* an attach that fails stops nothing */
 	/* for hooks.c and list.c */
 	struct pods pods;
@@ -26,6 +29,7 @@ struct hooks {
 	bool defer;               /* this runtime must not be told that a sandbox failed */
 	bool listed;              /* a runtime has told all its sandboxes */
 	struct rpc_pending *sync; /* pod.sync, under way; or NULL */
+	uint64_t synced;          /* operations that were begun before it: pods.h */
 	uint64_t resync_ms;       /* when to ask again for want of an answer; 0: never */
 	void (*on_idle)(void *ctx);
 	void *ctx;
@@ -36,7 +40,10 @@ extern const struct runtime_events hooks_runtime_events;
 
 /* All pointers are borrowed and must stay. */
 void hooks_init(struct hooks *h, uv_loop_t *loop, struct hook_rpc *rpc, struct runtime *runtime,
-	const struct pod_netns *netns, bool log_only);
+	const struct pod_netns *netns, struct record *record, const char *kubelet_dir,
+	bool log_only);
+/* What statd and `systemctl status` are to be told of us may have changed. */
+void hooks_tell_state(struct hooks *h);
 /* Attaches the devices of a sandbox that runs already, as soon as it is its turn. */
 void hooks_attach_late(struct hooks *h, struct pod *pod);
 /* There was no word of statd's: asks it again, in a moment, which sandboxes lack devices. */

@@ -70,10 +70,38 @@ void list_end(void *ctx)
 
 /* --- what statd makes of it --------------------------------------------------------------- */
 
+/* Whether something was begun for another sandbox of its pod before this answer came, and was
+ * not done when it was asked for: that one is newer, and a late attach would take the devices
+ * from it. */
+static bool is_replaced(const struct hooks *h, const struct pod *pod, uint64_t begun)
+{
+	const struct pod *other;
+
+	for (other = h->pods.by_id; other; other = other->hh.next)
+		if (other != pod && other->live && str_equal(other->uid, pod->uid) &&
+			other->begun <= begun && (other->ops || other->begun > h->synced))
+			return true;
+	return false;
+}
+
+/* begun: the last operation that is not of this answer. */
+static void attach_missing(struct hooks *h, const char *sandbox_id, uint64_t begun)
+{
+	struct pod *pod = pods_get(&h->pods, sandbox_id);
+
+	if (!pod || !pod->asked)
+		return;
+	if (is_replaced(h, pod, begun))
+		hooks_resync(h);
+	else
+		hooks_attach_late(h, pod);
+}
+
 static void on_missing(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
 {
 	const struct pod_sync_result *missing = result;
 	struct hooks *h = ctx;
+	const uint64_t begun = h->pods.begun;
 	struct pod *pod;
 
 	h->sync = NULL;
@@ -86,11 +114,8 @@ static void on_missing(void *ctx, const struct err *err, const void *result, int
 	for (pod = h->pods.by_id; pod; pod = pod->hh.next)
 		if (pod->asked)
 			pod->devices = DEVICES_IN_PLACE;
-	for (size_t i = 0; i < missing->sandbox_ids.n; i++) {
-		pod = pods_get(&h->pods, missing->sandbox_ids.v[i]);
-		if (pod && pod->asked)
-			hooks_attach_late(h, pod);
-	}
+	for (size_t i = 0; i < missing->sandbox_ids.n; i++)
+		attach_missing(h, missing->sandbox_ids.v[i], begun);
 }
 
 /* A runtime forgets to tell of sandboxes that ended while it was away, but their namespaces end
@@ -112,6 +137,7 @@ void list_sync(struct hooks *h)
 		return;
 	if (h->sync)
 		rpc_cancel(h->sync);
+	h->synced = h->pods.begun;
 	refs = request.pods.v = xcalloc(HASH_COUNT(h->pods.by_id), sizeof(*refs));
 	for (struct pod *pod = h->pods.by_id; pod; pod = pod->hh.next) {
 		bool told = pod->live && !pod->host_network && !is_gone(h, pod);

@@ -13,11 +13,25 @@ static const struct cli_option cli_options[] = {
 		.doc = "where statd's front.sock is",
 	},
 	{
+		.name = "state-dir",
+		.type = CLI_PATH,
+		.offset = offsetof(struct nrihookd_options, state_dir),
+		.arg = "DIR",
+		.doc = "statd's state directory, if not \"state\" in the runtime directory",
+	},
+	{
 		.name = "statd-user",
 		.type = CLI_TEXT,
 		.offset = offsetof(struct nrihookd_options, statd_user),
 		.arg = "USER",
 		.doc = "user that statd runs as, if neither root nor our own",
+	},
+	{
+		.name = "kubelet-dir",
+		.type = CLI_PATH,
+		.offset = offsetof(struct nrihookd_options, kubelet_dir),
+		.arg = "DIR",
+		.doc = "the kubelet's root directory, called as draplugind calls it",
 	},
 	{
 		.name = "nri-socket",
@@ -62,6 +76,7 @@ int main(int argc, char **argv)
 	struct nrihookd_options options = {
 		.base = DAEMON_DEFAULTS,
 		.runtime_dir = "/run/netclaim",
+		.kubelet_dir = "/var/lib/kubelet",
 		.nri_socket = RUNTIME_SOCKET,
 		.nri_index = "00",
 		.on_attach_failure = "refuse",

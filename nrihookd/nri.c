@@ -19,6 +19,7 @@
 #include <pb_decode.h>
 #include <string.h>
 
+#include "nrihookd/claims.h"
 #include "proto/nri.pb.h"
 
 #define SERVICE_RUNTIME "nri.pkg.api.v1alpha1.Runtime"
@@ -208,18 +209,24 @@ static int serve_shutdown(struct nri *n, const struct call *call, struct err *er
 	return 0;
 }
 
-static void tell(struct nri *n, enum nri_event event, const nri_pb_pod_sandbox_t *pod,
+static void tell(struct nri *n, enum nri_event event, const struct nri_pod *told,
 	const struct call *call)
 {
-	struct nri_pod told = pod_of(pod);
-
 	if (n->pending >= NRI_MAX_PENDING) {
 		answer_status(n, call->stream, TTRPC_RESOURCE_EXHAUSTED,
 			"too many events are unanswered");
 		return;
 	}
 	n->pending++;
-	n->ops->pod_event(n->ctx, event, &told, call->stream, call->timeout_ms);
+	n->ops->pod_event(n->ctx, event, told, call->stream, call->timeout_ms);
+}
+
+static void tell_pod(struct nri *n, enum nri_event event, const nri_pb_pod_sandbox_t *pod,
+	const struct call *call)
+{
+	const struct nri_pod told = pod_of(pod);
+
+	tell(n, event, &told, call);
 }
 
 static int serve_state_change(struct nri *n, const struct call *call, struct err *err)
@@ -229,9 +236,11 @@ static int serve_state_change(struct nri *n, const struct call *call, struct err
 	if (decode(call, NRI_PB_STATE_CHANGE_EVENT_FIELDS, &request, err) < 0)
 		return -1;
 	switch (request.event) {
-	case NRI_PB_EVENT_RUN_POD_SANDBOX: tell(n, NRI_RUN, &request.pod, call); break;
-	case NRI_PB_EVENT_STOP_POD_SANDBOX: tell(n, NRI_STOP, &request.pod, call); break;
-	case NRI_PB_EVENT_REMOVE_POD_SANDBOX: tell(n, NRI_REMOVE, &request.pod, call); break;
+	case NRI_PB_EVENT_RUN_POD_SANDBOX: tell_pod(n, NRI_RUN, &request.pod, call); break;
+	case NRI_PB_EVENT_STOP_POD_SANDBOX: tell_pod(n, NRI_STOP, &request.pod, call); break;
+	case NRI_PB_EVENT_REMOVE_POD_SANDBOX:
+		tell_pod(n, NRI_REMOVE, &request.pod, call);
+		break;
 	case NRI_PB_EVENT_UNKNOWN:
 	default: answer_empty(n, call->stream); break; /* one that was not asked for */
 	}
@@ -245,9 +254,59 @@ static int serve_pod(struct nri *n, const struct call *call, struct err *err)
 
 	if (decode(call, NRI_PB_POD_SANDBOX_REQUEST_FIELDS, &request, err) < 0)
 		return -1;
-	tell(n, call->event, &request.pod, call);
+	tell_pod(n, call->event, &request.pod, call);
 	pb_release(NRI_PB_POD_SANDBOX_REQUEST_FIELDS, &request);
 	return 0;
+}
+
+/* A container that is being decoded. */
+struct container {
+	const struct nri *nri;
+	struct strlist claims;
+};
+
+static bool add_claim(struct container *c, pb_istream_t *stream, const char *source)
+{
+	cleanup_free char *claim = c->nri->ops->claim_of(c->nri->ctx, source);
+
+	if (!claim || strlist_has(&c->claims, claim))
+		return true;
+	if (c->claims.n >= CLAIMS_MAX)
+		PB_RETURN_ERROR(stream, "a container with too many claims");
+	strlist_add(&c->claims, claim);
+	return true;
+}
+
+static bool container_mount(pb_istream_t *stream, const pb_field_t *field UNUSED, void **arg)
+{
+	nri_pb_mount_t mount = NRI_PB_MOUNT_INIT_ZERO;
+	bool ok;
+
+	if (!pb_decode(stream, NRI_PB_MOUNT_FIELDS, &mount))
+		return false;
+	ok = add_claim(*arg, stream, text_or_empty(mount.source));
+	pb_release(NRI_PB_MOUNT_FIELDS, &mount);
+	return ok;
+}
+
+static int serve_container(struct nri *n, const struct call *call, struct err *err)
+{
+	nri_pb_create_container_request_t request = NRI_PB_CREATE_CONTAINER_REQUEST_INIT_ZERO;
+	struct container container = {.nri = n};
+	struct nri_pod told;
+	int r;
+
+	request.container.mounts.funcs.decode = container_mount;
+	request.container.mounts.arg = &container;
+	r = decode(call, NRI_PB_CREATE_CONTAINER_REQUEST_FIELDS, &request, err);
+	if (r == 0) {
+		told = pod_of(&request.pod);
+		told.claims = container.claims;
+		tell(n, call->event, &told, call);
+		pb_release(NRI_PB_CREATE_CONTAINER_REQUEST_FIELDS, &request);
+	}
+	strlist_fini(&container.claims);
+	return r;
 }
 
 static const struct method {
@@ -263,7 +322,7 @@ static const struct method {
 	{"RunPodSandbox", serve_pod, NRI_RUN, false},
 	{"StopPodSandbox", serve_pod, NRI_STOP, false},
 	{"RemovePodSandbox", serve_pod, NRI_REMOVE, false},
-	{"CreateContainer", serve_pod, NRI_CREATE, false},
+	{"CreateContainer", serve_container, NRI_CREATE, false},
 };
 
 static const struct method *find_method(const char *name)

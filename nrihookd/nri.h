@@ -34,6 +34,9 @@ struct nri_pod {
 	const char *uid, *name, *namespace;
 	const char *netns_path; /* NULL: it has none of its own, or the event does not tell */
 	uint32_t pid;           /* 0: dead, or a runtime without a process for the sandbox */
+	/* NRI_CREATE: what claim_of() returned for the container's mounts, each once. A container
+	 * with more than CLAIMS_MAX is refused. */
+	struct strlist claims;
 };
 
 /* All arguments are borrowed for the call. */
@@ -44,6 +47,9 @@ struct nri_ops {
 	void (*sync_begin)(void *ctx);
 	void (*sync_pod)(void *ctx, const struct nri_pod *pod);
 	void (*sync_end)(void *ctx);
+	/* The claim that a container with a mount of this source was given; NULL: it shows none.
+	 * The caller's. Called for each mount, before NRI_CREATE. */
+	char *(*claim_of)(void *ctx, const char *source);
 	/* To be answered by nri_reply(stream) within budget_ms from now, on pain of the
 	 * runtime's closing the connection and going on nevertheless. */
 	void (*pod_event)(void *ctx, enum nri_event event, const struct nri_pod *pod,

@@ -14,7 +14,9 @@
 struct nrihookd_options {
 	struct daemon_options base;
 	const char *runtime_dir;
+	const char *state_dir;  /* NULL: "state" in runtime_dir */
 	const char *statd_user; /* NULL: root or our own user */
+	const char *kubelet_dir;
 	const char *nri_socket;
 	const char *nri_index;
 	const char *netns_dir; /* NULL: the runtime's paths are ours */
@@ -25,6 +27,8 @@ struct nrihookd {
 	uv_loop_t loop;
 	struct daemon daemon;
 	struct pod_netns netns;
+	char *state_dir;
+	struct record record;
 	struct hook_rpc rpc;
 	struct runtime runtime;
 	struct hooks hooks;

@@ -34,6 +34,7 @@ static void pod_free(struct pods *pods, struct pod *pod)
 	free(pod->name);
 	free(pod->namespace);
 	free(pod->netns_path);
+	strlist_fini(&pod->claims);
 	free(pod);
 }
 
@@ -150,6 +151,9 @@ struct pod_op *pods_op_add(
 	op->pod = pod;
 	op->kind = kind;
 	pod->asked = false;
+	op->begun = pod->begun = ++pods->begun;
+	if (kind == POD_OP_RUN)
+		pod->started = op->begun;
 	if (!pod->ops)
 		DL_APPEND(pods->busy, pod);
 	DL_APPEND(pod->ops, op);
@@ -163,6 +167,7 @@ struct pod_op *pods_op_done(struct pods *pods, struct pod_op *op)
 
 	assert(op == pod->ops && !op->call);
 	DL_DELETE(pod->ops, op);
+	strlist_fini(&op->claims);
 	free(op);
 	pods->n_ops--;
 	if (pod->ops)

@@ -46,7 +46,9 @@ struct pod_op {
 	struct pod_op *prev, *next; /* in its sandbox's queue */
 	struct pod *pod;
 	enum pod_op_kind kind;
-	struct hooks *hooks; /* who carries it out */
+	struct hooks *hooks;   /* who carries it out */
+	struct strlist claims; /* POD_OP_CREATE: that the container was given */
+	uint64_t begun;       /* its number */
 	/* towards the runtime */
 	struct runtime_ticket ticket;
 	uint64_t answer_by_ms; /* 0: there is nobody to answer, or no more */
@@ -64,9 +66,13 @@ struct pod {
 	bool known;        /* started or listed, and not removed */
 	bool live;         /* and not stopped */
 	bool host_network; /* it is known to have no network namespace of its own */
+	bool involved;     /* statd was asked to attach to it, or named it: it is asked again */
 	enum pod_devices devices;
+	struct strlist claims; /* whose devices are in place, by statd's word */
 	bool asked;    /* statd is about to tell of its devices, and nothing was begun since */
 	unsigned list; /* the number of the last list that named it */
+	uint64_t begun;   /* the number of the last operation that was begun for it */
+	uint64_t started; /* of its start; 0: it was listed, or has none yet */
 	struct pod_op *ops;
 	struct pod *prev, *next; /* in pods.busy, while there are ops */
 	UT_hash_handle hh;
@@ -80,7 +86,8 @@ struct pods {
 	struct pod *by_id;
 	struct pod *busy;
 	size_t n_ops;
-	unsigned list; /* counts the lists that runtimes sent */
+	unsigned list;  /* counts the lists that runtimes sent */
+	uint64_t begun; /* counts operations */
 };
 
 void pods_fini(struct pods *pods);

@@ -24,6 +24,8 @@ struct rpc_conn *hook_rpc_conn(const struct hook_rpc *rpc)
 
 const char *hook_rpc_missing(const struct hook_rpc *rpc)
 {
+	if (rpc->connected && rpc->hello.problem.kind != ERR_NONE)
+		return "statd refuses nrihookd";
 	return rpc->greeted ? "statd is not ready yet" : "statd is not running";
 }
 
@@ -53,7 +55,7 @@ static void become_ready(struct hook_rpc *rpc)
 {
 	LOG(INFO, NO_FIELDS, "statd is ready");
 	rpc->ready = true;
-	rpc->on_ready(rpc->ctx);
+	rpc->events->on_ready(rpc->ctx);
 }
 
 static void on_front_ready(
@@ -70,22 +72,17 @@ static void on_hello(void *ctx, const struct err *err, const void *result, int *
 	const struct front_hello_result *settings = result;
 	struct hook_rpc *rpc = ctx;
 
-	if (!rpc->client)
-		return; /* closing */
+	if (!rpc->client || !rpc->connected)
+		return; /* closing, or the connection ended */
 	if (err) {
-		struct rpc_conn *conn = rpc_client_conn(rpc->client);
-
-		/* what statd refuses today it refuses until it is another statd; only silence
-		 * may be cured by a new connection */
-		LOG(ERROR, FIELDS(F("err", err->message)), "statd does not greet back");
-		if (conn && err->kind == ERR_DEADLINE)
-			rpc_conn_close(conn, err->message);
+		hello_retry_failed(&rpc->hello, rpc->client, "statd refuses us", err);
 		return;
 	}
+	hello_retry_succeeded(&rpc->hello);
 	free(rpc->driver_name);
 	rpc->driver_name = xstrdup(settings->driver_name);
 	rpc->greeted = true;
-	send_state(rpc);
+	rpc->events->on_hello(rpc->ctx, settings);
 	if (settings->ready.v)
 		become_ready(rpc);
 }
@@ -96,6 +93,7 @@ static void on_open(void *ctx, struct rpc_conn *conn)
 	const struct front_hello hello = {.role = role, .version = version};
 	struct hook_rpc *rpc = ctx;
 
+	rpc->connected = true;
 	(void)rpc_start(rpc->loop, conn, API_FRONT_HELLO, &hello, NULL, 0, on_hello, rpc);
 }
 
@@ -103,16 +101,19 @@ static void on_close(void *ctx, struct rpc_conn *conn UNUSED, const char *reason
 {
 	struct hook_rpc *rpc = ctx;
 
-	LOG(WARN, FIELDS(F("err", reason)), "lost statd; trying until it is back");
+	if (rpc->greeted)
+		LOG(WARN, FIELDS(F("err", reason)), "lost statd; trying until it is back");
 	if (rpc->ready)
 		rpc->lost_ms = now_ms();
-	rpc->greeted = rpc->ready = false;
+	hello_retry_ended(&rpc->hello);
+	rpc->connected = rpc->greeted = rpc->ready = false;
 }
 
 static const struct rpc_service services[] = {{API_FRONT_READY, on_front_ready}};
 
 int hook_rpc_init(struct hook_rpc *rpc, uv_loop_t *loop, const char *runtime_dir,
-	const char *statd_user, void (*on_ready)(void *ctx), void *ctx, struct err *err)
+	const char *statd_user, const struct hook_rpc_events *events, void *ctx,
+	struct err *err)
 {
 	struct identity statd = {0};
 
@@ -120,7 +121,7 @@ int hook_rpc_init(struct hook_rpc *rpc, uv_loop_t *loop, const char *runtime_dir
 		return err_wrap(err, "--statd-user");
 	*rpc = (struct hook_rpc){
 		.loop = loop,
-		.on_ready = on_ready,
+		.events = events,
 		.ctx = ctx,
 		.statd_uid = statd.uid,
 		.def =
@@ -139,11 +140,13 @@ int hook_rpc_init(struct hook_rpc *rpc, uv_loop_t *loop, const char *runtime_dir
 
 void hook_rpc_start(struct hook_rpc *rpc)
 {
+	hello_retry_init(&rpc->hello, rpc->loop);
 	rpc->client = rpc_client_new(rpc->loop, rpc->path, &rpc->def, rpc);
 }
 
 void hook_rpc_close(struct hook_rpc *rpc)
 {
+	hello_retry_close(&rpc->hello);
 	rpc_client_free(take_ptr(rpc->client));
 	free(take_ptr(rpc->path));
 	free(take_ptr(rpc->driver_name));

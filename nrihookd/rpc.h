@@ -7,12 +7,19 @@
 
 #include <uv.h>
 
+#include "common/hello.h"
 #include "common/rpc.h"
+
+struct hook_rpc_events {
+	/* statd has answered hello, also again after a restart of it: driver_name is set. */
+	void (*on_hello)(void *ctx, const struct front_hello_result *settings);
+	/* It is ready; comes after that. */
+	void (*on_ready)(void *ctx);
+};
 
 struct hook_rpc {
 	uv_loop_t *loop;
-	/* statd is ready, now or again after a restart of it: driver_name is there. */
-	void (*on_ready)(void *ctx);
+	const struct hook_rpc_events *events;
 	void *ctx;
 	char *driver_name;
 	/* private */
@@ -20,15 +27,17 @@ struct hook_rpc {
 	uid_t statd_uid;
 	struct rpc_listen def;
 	struct rpc_client *client;
-	bool greeted, ready;
+	struct hello_retry hello;
+	bool connected, greeted, ready;
 	uint64_t lost_ms; /* when it ceased to be ready */
 	char *state, *detail;
 };
 
 /* Connects to front.sock in runtime_dir and stays connected. statd_user is who else than root
- * and we may be at its other end; NULL: nobody. */
+ * and we may be at its other end; NULL: nobody. events is borrowed. */
 int hook_rpc_init(struct hook_rpc *rpc, uv_loop_t *loop, const char *runtime_dir,
-	const char *statd_user, void (*on_ready)(void *ctx), void *ctx, struct err *err);
+	const char *statd_user, const struct hook_rpc_events *events, void *ctx,
+	struct err *err);
 void hook_rpc_start(struct hook_rpc *rpc);
 /* Not from inside a callback of a call. */
 void hook_rpc_close(struct hook_rpc *rpc);

@@ -258,6 +258,13 @@ static void on_sync_end(void *ctx)
 	r->events->list_end(r->ctx);
 }
 
+static char *on_claim_of(void *ctx, const char *source)
+{
+	const struct runtime *r = ctx;
+
+	return r->events->claim_of(r->ctx, source);
+}
+
 static void on_pod_event(void *ctx, enum nri_event event, const struct nri_pod *pod,
 	uint32_t stream, uint64_t budget_ms)
 {
@@ -272,6 +279,7 @@ static const struct nri_ops nri_ops = {
 	.sync_begin = on_sync_begin,
 	.sync_pod = on_sync_pod,
 	.sync_end = on_sync_end,
+	.claim_of = on_claim_of,
 	.pod_event = on_pod_event,
 };
 

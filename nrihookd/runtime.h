@@ -29,6 +29,8 @@ struct runtime_events {
 	void (*list_begin)(void *ctx);
 	void (*list_pod)(void *ctx, const struct nri_pod *pod);
 	void (*list_end)(void *ctx);
+	/* As in struct nri_ops. */
+	char *(*claim_of)(void *ctx, const char *source);
 	/* To be answered by runtime_reply() within budget_ms, from inside here or later. */
 	void (*pod_event)(void *ctx, enum nri_event event, const struct nri_pod *pod,
 		struct runtime_ticket ticket, uint64_t budget_ms);

@@ -12,7 +12,7 @@
 #include "common/util.h"
 
 static const char *const syscalls[] = {
-	/* a pod's network namespace, and whether it is one */
+	/* a pod's network namespace, and whether it is one; statd's state directory */
 	"openat",
 	"fstatfs",
 	"fstatfs64",

@@ -19,6 +19,6 @@ job=$(mktemp -d)
 trap 'rm -rf "$job"' EXIT
 printf 'exec env PYTHONDONTWRITEBYTECODE=1 NETCLAIM_VM=1 /usr/bin/python3 %q %q\n' "$root/scripts/demo.py" "$build" >"$job/demo"
 status=0
-"$root/tests/vm/vmtest.sh" "$job/demo" -t 300 || status=$?
+NETCLAIM_BUILD=$build "$root/tests/vm/vmtest.sh" "$job/demo" -t 300 || status=$?
 [ $status = 77 ] && echo "demo.sh: neither this kernel nor a VM can make a dummy link here" >&2
 exit $status

@@ -2,16 +2,40 @@
 /* What was prepared, a row for each device or share. */
 #include "statctl/commands.h"
 
-const char *alloc_state(const struct alloc_row *a)
+static bool is_being_attached(const struct alloc_row *a)
 {
-	return a->sandbox_id ? "attached" : "prepared";
+	return str_equal(a->problem, ALLOC_BEING_ATTACHED);
+}
+
+enum alloc_state alloc_state(const struct alloc_row *a)
+{
+	if (a->sandbox_id)
+		return is_being_attached(a) ? ALLOC_ATTACHING : ALLOC_ATTACHED;
+	return a->unfinished.v ? ALLOC_PREPARING : ALLOC_PREPARED;
+}
+
+const char *alloc_state_name(enum alloc_state state)
+{
+	static const char *const names[ALLOC_STATE_MAX] = {
+		[ALLOC_PREPARING] = "preparing",
+		[ALLOC_PREPARED] = "prepared",
+		[ALLOC_ATTACHING] = "attaching",
+		[ALLOC_ATTACHED] = "attached",
+	};
+
+	return names[state];
+}
+
+const char *alloc_problem(const struct alloc_row *a)
+{
+	return is_being_attached(a) ? NULL : a->problem;
 }
 
 enum tint alloc_tint(const struct alloc_row *a)
 {
-	if (a->problem)
+	if (alloc_problem(a))
 		return TINT_BAD;
-	return a->sandbox_id ? TINT_GOOD : TINT_NONE;
+	return alloc_state(a) == ALLOC_ATTACHED ? TINT_GOOD : TINT_NONE;
 }
 
 char *alloc_device(const struct alloc_row *a)
@@ -49,7 +73,7 @@ static void show_table(const struct table_list_result *rows)
 		output_cell(t, TINT_NONE, a->logical_pool);
 		output_cell(t, TINT_NONE, claim);
 		output_cell(t, TINT_NONE, a->pod_uid);
-		output_cell(t, alloc_tint(a), alloc_state(a));
+		output_cell(t, alloc_tint(a), alloc_state_name(alloc_state(a)));
 		output_cell(t, TINT_NONE, a->pod_if_name);
 	}
 	output_table_end(t);
@@ -58,10 +82,11 @@ static void show_table(const struct table_list_result *rows)
 static void show_problems(const struct table_list_result *rows)
 {
 	for (size_t i = 0; i < rows->allocations.n; i++) {
+		const char *problem = alloc_problem(&rows->allocations.v[i]);
 		cleanup_free char *device = alloc_device(&rows->allocations.v[i]);
 
-		if (rows->allocations.v[i].problem)
-			output_line(TINT_BAD, "%s: %s", device, rows->allocations.v[i].problem);
+		if (problem)
+			output_line(TINT_BAD, "%s: %s", device, problem);
 	}
 }
 

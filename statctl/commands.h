@@ -39,7 +39,17 @@ const char *table_name_of(const char *operand);
 
 /* --- how rows are told, in the table and to watchers ------------------------------------------ */
 
-const char *alloc_state(const struct alloc_row *a);
+enum alloc_state {
+	ALLOC_PREPARING, /* or held because it could not be freed yet */
+	ALLOC_PREPARED,
+	ALLOC_ATTACHING,
+	ALLOC_ATTACHED,
+	ALLOC_STATE_MAX
+};
+enum alloc_state alloc_state(const struct alloc_row *a);
+const char *alloc_state_name(enum alloc_state state);
+/* Its last failure; NULL: there is none. */
+const char *alloc_problem(const struct alloc_row *a);
 enum tint alloc_tint(const struct alloc_row *a);
 /* These are the caller's. "device", or "device/share" as in the row's key. */
 char *alloc_device(const struct alloc_row *a);

@@ -5,7 +5,7 @@
 #include "statctl/commands.h"
 
 struct use {
-	size_t attached, prepared, problems;
+	size_t rows[ALLOC_STATE_MAX], total, problems;
 };
 
 static struct use use_of(const char *device, const struct table_list_result *rows)
@@ -17,28 +17,37 @@ static struct use use_of(const char *device, const struct table_list_result *row
 
 		if (strcmp(a->device_name, device) != 0)
 			continue;
-		use.attached += a->sandbox_id != NULL;
-		use.prepared += a->sandbox_id == NULL;
-		use.problems += a->problem != NULL;
+		use.rows[alloc_state(a)]++;
+		use.total++;
+		use.problems += alloc_problem(a) != NULL;
 	}
 	return use;
 }
 
-/* "free", "attached", and of a device in shares "2 attached, 1 prepared". The caller's. */
-static char *format_use(const struct use *use)
+/* "free", "attached", and of a device in shares "2 attached, 1 prepared". */
+static void format_use(const struct use *use, struct buf *out)
 {
-	if (use->attached + use->prepared == 0)
-		return xstrdup("free");
-	if (use->attached + use->prepared == 1)
-		return xstrdup(use->attached ? "attached" : "prepared");
-	return xasprintf("%zu attached, %zu prepared", use->attached, use->prepared);
+	if (use->total == 0)
+		buf_puts(out, "free");
+	for (int state = ALLOC_STATE_MAX; state-- > 0;) {
+		/* of several shares the two that last are always counted */
+		const bool lasts = state == ALLOC_ATTACHED || state == ALLOC_PREPARED;
+
+		if (use->rows[state] == 0 && (use->total < 2 || !lasts))
+			continue;
+		if (out->len)
+			buf_puts(out, ", ");
+		if (use->total > 1)
+			buf_printf(out, "%zu ", use->rows[state]);
+		buf_puts(out, alloc_state_name((enum alloc_state)state));
+	}
 }
 
 static enum tint use_tint(const struct use *use)
 {
 	if (use->problems)
 		return TINT_BAD;
-	return use->attached ? TINT_GOOD : TINT_NONE;
+	return use->rows[ALLOC_ATTACHED] ? TINT_GOOD : TINT_NONE;
 }
 
 static void show_table(const struct table_list_result *rows)
@@ -55,14 +64,15 @@ static void show_table(const struct table_list_result *rows)
 	for (size_t i = 0; i < rows->devices.n; i++) {
 		const struct device_row *d = &rows->devices.v[i];
 		struct use use = use_of(d->name, rows);
-		cleanup_free char *state = format_use(&use);
+		cleanup_buf struct buf state = BUF_INIT;
 
+		format_use(&use, &state);
 		output_row(t);
 		output_cell(t, TINT_NONE, d->name);
 		output_cell(t, TINT_NONE, d->manager);
 		output_cell(t, TINT_NONE, d->pool);
 		output_cell(t, TINT_NONE, d->device ? d->device->kernel_if_name : NULL);
-		output_cell(t, use_tint(&use), state);
+		output_cell(t, use_tint(&use), state.data);
 	}
 	output_table_end(t);
 }

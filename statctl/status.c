@@ -29,6 +29,20 @@ static void show_head(const struct status_result *r, int64_t now)
 		output_field("slices", TINT_NONE, "%s", r->slices);
 	output_field("devices", TINT_NONE, "%" PRId64, r->devices.v);
 	output_field("allocations", TINT_NONE, "%" PRId64, r->allocations.v);
+	if (r->status_due.v > 0)
+		output_field("status", TINT_NONE, "to be written: %" PRId64 " claim%s",
+			r->status_due.v, r->status_due.v > 1 ? "s" : "");
+}
+
+static void show_calls(const struct status_result *r)
+{
+	cleanup_buf struct buf text = BUF_INIT;
+
+	for (size_t i = 0; i < r->calls.n; i++)
+		buf_printf(&text, "%s%s %" PRId64, i ? ", " : "", r->calls.v[i].request,
+			r->calls.v[i].count.v);
+	if (text.len > 0)
+		output_field("API calls", TINT_NONE, "%s", text.data);
 }
 
 static void show_sentences(const char *heading, enum tint tint, const struct strlist *sentences)
@@ -107,6 +121,7 @@ int run_status(struct statctl *s, enum output_format format, const char *operand
 		output_json(rec_encode(desc, &r));
 	} else {
 		show_head(&r, now);
+		show_calls(&r);
 		show_sentences("Missing", TINT_BAD, &r.missing);
 		show_sentences("Notes", TINT_NONE, &r.notes);
 		output_blank();

@@ -26,10 +26,10 @@ static void tell_allocation(const struct table_event *e)
 
 	if (a->sandbox_id)
 		buf_printf(&text, " interface=%s sandbox=%s", a->pod_if_name, a->sandbox_id);
-	if (a->problem)
-		buf_printf(&text, " problem=\"%s\"", a->problem);
+	if (alloc_problem(a))
+		buf_printf(&text, " problem=\"%s\"", alloc_problem(a));
 	output_line(alloc_tint(a), "%-7s allocation %s state=%s claim=%s pod=%s%s", e->op,
-		device, alloc_state(a), claim, a->pod_uid, text.len ? text.data : "");
+		device, alloc_state_name(alloc_state(a)), claim, a->pod_uid, text.len ? text.data : "");
 }
 
 static void tell(const struct table_event *e, void *ctx)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Handing a pod's devices into its sandbox.
+ * Attaching a pod's devices to its sandbox.
  *
- *	LOCK pod ─▶ LEAVE old ─▶ SOCKET ─▶ CHECK names ─▶ per device: ATTACH ─▶ SYSCTL ─▶ UP ─▶ answer
- *	                                       │              │  ▲         │        │
- *	                                       │       gone:  RECOVER      │        │
- *	                                       ▼              ▼            ▼        ▼
- *	                                  answer with the error ◀────── UNDO ×m
+ *	LOCK ─▶ LEAVE old ─▶ SOCKET ─▶ CHECK names ─▶ RECORD ─▶ per device: ATTACH ─▶ SYSCTL ─▶ UP ─▶ RECORD ─▶ answer
+ *	  │                                │                        │  ▲         │        │
+ *	  └ another pod has it             │                 gone:  RECOVER      │        │
+ *	                                   ▼                        ▼            ▼        ▼
+ *	                              answer with the error ◀──────────────── UNDO ×m
  *
  * All or nothing: when one device fails, those that this call put in come back, and the answer
  * is the error. A manager that did not answer in time may do the work all the same, later: its
@@ -19,38 +19,122 @@
  * anew. A device without sysctls is up when it is attached; with them it is kept down until they
  * are set, so that nothing happens on it under others. Rows that are attached to another sandbox of the pod, one that was replaced and
  * whose end comes late or never, leave that one first.
+ *
+ * Before the first device moves, the sandbox's namespace is kept, all rows name the sandbox, and the
+ * records say so: wherever the process ends from here on, it is known where a device may be.
+ *
+ * The kubelet prepares a claim that several pods share for the first of them only. The others are
+ * known by what their containers were given. A device is in one pod at a time: while it is in the
+ * first, or on its way there, the others are refused; when that one's sandbox has ended it goes to
+ * the one that asks.
  */
-#include <errno.h>
-#include <fcntl.h>
+#include <assert.h>
 #include <linux/nsfs.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
 #include "common/check.h"
+#include "common/claim_files.h"
 #include "common/log.h"
 #include "statd/claim.h"
 #include "statd/flows.h"
+
+#define MAX_CLAIMS 256 /* in an answer: api.c */
 
 struct attach {
 	struct statd *s;
 	struct rpc_call *call;
 	char *pod_uid, *sandbox_id;
 	char *pod_namespace, *pod_name; /* NULL: not told */
+	struct strlist claims;          /* that its containers were given: api.h, struct pod_ref */
 	int fds[2];                     /* namespace, rtnetlink socket inside it */
-	struct lock lock;
+	struct locks locks;
+	unsigned rounds;      /* of taking the locks */
 	struct strlist keys;  /* rows to be attached, in the order of their keys */
 	struct strlist moved; /* those that this call has put in */
 	size_t n_there;       /* devices that are in the sandbox, those included */
 	size_t at;
+	bool recorded;  /* the rows name the sandbox */
+	bool sent;      /* the manager was there to be called for the one at hand */
 	bool recovered; /* the one at hand was made again */
 	bool kept_down; /* the one at hand is in, and down */
 	struct err err;
 };
 
+static void on_locked(void *ctx);
+static void attach_next(struct attach *a);
+static void record_intent(struct attach *a);
+
 static void tell_pod(const struct attach *a, enum event_reason reason, const char *note)
 {
 	event_pod(a->s, a->pod_namespace, a->pod_name, a->pod_uid, reason, note);
+}
+
+/* The record of each claim that has one of the rows, once. */
+static int save_records(const struct attach *a, struct err *err)
+{
+	struct strlist saved = {0};
+	int rc = 0;
+
+	for (size_t i = 0; rc == 0 && i < a->keys.n; i++) {
+		const struct alloc_row *row = table_get(a->s->tables.allocations, a->keys.v[i]);
+
+		if (!row || strlist_has(&saved, row->claim_uid))
+			continue;
+		strlist_add(&saved, row->claim_uid);
+		rc = record_save(a->s, row->claim_uid, err);
+	}
+	strlist_fini(&saved);
+	return rc;
+}
+
+/* Rows whose turn did not come, or whose device the manager has not moved, are in no sandbox; that of
+ * the device which failed says why. */
+static void settle_rows(struct attach *a)
+{
+	struct err err;
+
+	if (!a->recorded && a->err.kind != ERR_NONE && a->at < a->keys.n)
+		row_set_problem(a->s, a->keys.v[a->at], &a->err);
+	if (!a->recorded)
+		return;
+	for (size_t i = 0; i < a->keys.n; i++) {
+		struct alloc_row row;
+
+		if (!row_take(a->s, a->keys.v[i], &row))
+			continue;
+		if (str_equal(row.problem, ALLOC_BEING_ATTACHED)) {
+			free(take_ptr(row.sandbox_id));
+			free(take_ptr(row.pod_if_name));
+			free(take_ptr(row.problem));
+		}
+		if (a->err.kind != ERR_NONE && i == a->at) {
+			free(row.problem);
+			row.problem = xstrdup(a->err.message);
+			str_sanitize(row.problem);
+		}
+		row_put(a->s, &row);
+	}
+	if (save_records(a, &err) < 0)
+		LOG(ERROR, FIELDS(F("pod", a->pod_uid), F("err", err.message)),
+			"the record of a claim is not up to date");
+}
+
+/* Claims of which the pod has all: a container that is given one needs no call. */
+static void list_claims(const struct attach *a, struct strlist *ret)
+{
+	const struct table_row *at =
+		table_index_first(a->s->tables.allocations, ALLOC_BY_POD, a->pod_uid);
+
+	for (; at && ret->n < MAX_CLAIMS; at = table_index_next(at, ALLOC_BY_POD)) {
+		const struct alloc_row *row = alloc_row_of(at);
+		cleanup_free char *claim = claim_files_dir(
+			row->claim_namespace, row->claim_name, row->claim_uid);
+
+		if (!strlist_has(ret, claim))
+			strlist_add(ret, claim);
+	}
 }
 
 static void attach_end(struct attach *a)
@@ -58,9 +142,8 @@ static void attach_end(struct attach *a)
 	struct statd *s = a->s;
 	char count[16];
 
+	settle_rows(a);
 	if (a->err.kind != ERR_NONE) {
-		if (a->at < a->keys.n)
-			row_set_problem(s, a->keys.v[a->at], &a->err);
 		LOG(ERROR,
 			FIELDS(F("pod", a->pod_uid), F("sandbox", a->sandbox_id),
 				F("err", a->err.message)),
@@ -71,6 +154,7 @@ static void attach_end(struct attach *a)
 	} else {
 		struct pod_attach_result result = {.devices = {(int64_t)a->n_there, true}};
 
+		list_claims(a, &result.claims);
 		(void)snprintf(count, sizeof(count), "%zu", a->keys.n);
 		if (a->keys.n)
 			LOG(INFO,
@@ -83,10 +167,13 @@ static void attach_end(struct attach *a)
 				"there");
 		strlist_remove(&s->late, a->sandbox_id);
 		rpc_reply(a->call, &result, NULL);
+		strlist_fini(&result.claims);
 	}
-	lock_release(s->locks, &a->lock);
+	sandbox_drop_unused(s, a->sandbox_id);
+	locks_release(&a->locks);
 	close_fd(&a->fds[0]);
 	close_fd(&a->fds[1]);
+	strlist_fini(&a->claims);
 	strlist_fini(&a->keys);
 	strlist_fini(&a->moved);
 	free(a->pod_uid);
@@ -97,9 +184,13 @@ static void attach_end(struct attach *a)
 	statd_job_end(s);
 }
 
+/* It stays for as long as the locks are held. */
 static const struct alloc_row *row_at(const struct attach *a)
 {
-	return table_get(a->s->tables.allocations, a->keys.v[a->at]);
+	const struct alloc_row *row = table_get(a->s->tables.allocations, a->keys.v[a->at]);
+
+	assert(row);
+	return row;
 }
 
 static struct rpc_conn *manager_of(const struct attach *a, const struct alloc_row *row)
@@ -140,13 +231,11 @@ static void device_failed(struct attach *a, const struct err *err)
 	const struct alloc_row *row = row_at(a);
 	struct err wrapped = *err;
 
-	(void)err_wrap(&wrapped, "device %s", row ? row->device_name : a->keys.v[a->at]);
+	(void)err_wrap(&wrapped, "device %s", row->device_name);
 	attach_fail(a, &wrapped);
 }
 
 /* --- SYSCTL, UP --------------------------------------------------------------------------- */
-
-static void attach_next(struct attach *a);
 
 static bool has_sysctls(const struct alloc_row *row)
 {
@@ -165,6 +254,7 @@ static void call_attach(struct attach *a, bool keep_down, rpc_done_cb *cb)
 		.keep_down = {.v = keep_down, .set = keep_down},
 	};
 
+	a->sent = manager_of(a, row) != NULL;
 	(void)rpc_start(
 		a->s->loop, manager_of(a, row), API_DEVICE_ATTACH, &request, a->fds, 0, cb, a);
 }
@@ -226,15 +316,6 @@ static void set_sysctls(struct attach *a, const struct alloc_row *row)
 
 /* --- ATTACH, RECOVER ---------------------------------------------------------------------- */
 
-/* Keeps the namespace for as long as it holds a device. */
-static void keep_netns(const struct attach *a)
-{
-	int fd = fcntl(a->fds[0], F_DUPFD_CLOEXEC, 3);
-
-	if (fd >= 0)
-		sandbox_put(&a->s->sandboxes, a->sandbox_id, &fd);
-}
-
 /* The device at hand is in the sandbox under this name, or may be: then problem says so. */
 static bool mark_in_sandbox(struct attach *a, const char *if_name, const char *problem)
 {
@@ -248,8 +329,13 @@ static bool mark_in_sandbox(struct attach *a, const char *if_name, const char *p
 	row.sandbox_id = xstrdup(a->sandbox_id);
 	row.pod_if_name = xstrdup(if_name);
 	row.problem = xstrdup_opt(problem);
+	if (!problem && !*row.pod_uid) { /* now it is known which pod has it */
+		free(row.pod_uid);
+		row.pod_uid = xstrdup(a->pod_uid);
+	}
+	if (!problem)
+		row.has_left = (struct rec_bool){0};
 	row_put(a->s, &row);
-	keep_netns(a);
 	return true;
 }
 
@@ -276,10 +362,7 @@ static void on_recovered(void *ctx, const struct err *err, const void *result, i
 		return;
 	}
 	if (row_take(a->s, a->keys.v[a->at], &row)) {
-		rec_fini(&rec_device, row.prepared);
-		rec_copy(&rec_device, row.prepared, r->device);
-		free(row.prepared_device);
-		row.prepared_device = packed_copy(r->device->state);
+		row_set_prepared(&row, r->device);
 		row_put(a->s, &row);
 	}
 	a->recovered = true;
@@ -302,7 +385,7 @@ static void mark_unsure(struct attach *a)
 {
 	const struct alloc_row *row = row_at(a);
 	cleanup_free char *name =
-		row ? xstrdup_opt(plan_if_name(row->config, row->prepared)) : NULL;
+		xstrdup_opt(plan_if_name(row->config, row->prepared));
 
 	if (name && mark_in_sandbox(a, name, "its manager did not say whether it is attached"))
 		strlist_add(&a->moved, a->keys.v[a->at]);
@@ -313,7 +396,7 @@ static void on_attached(void *ctx, const struct err *err, const void *result, in
 	const struct device_attach_result *r = result;
 	struct attach *a = ctx;
 
-	if (err && err->kind == ERR_NOT_FOUND && !a->recovered && row_at(a)) {
+	if (err && err->kind == ERR_NOT_FOUND && !a->recovered && *row_at(a)->pod_uid) {
 		recover(a);
 		return;
 	}
@@ -325,7 +408,8 @@ static void on_attached(void *ctx, const struct err *err, const void *result, in
 		return;
 	}
 	if (err) {
-		if (err->kind == ERR_DEADLINE)
+		/* one that ended in the middle of it does not answer either */
+		if (err->kind == ERR_DEADLINE || (err->kind == ERR_UNAVAILABLE && a->sent))
 			mark_unsure(a);
 		device_failed(a, err);
 		return;
@@ -348,6 +432,35 @@ static void attach_next(struct attach *a)
 		call_attach(a, has_sysctls(row_at(a)), on_attached);
 }
 
+/* --- RECORD ------------------------------------------------------------------------------- */
+
+static void record_intent(struct attach *a)
+{
+	struct err err;
+
+	a->recorded = true;
+	for (size_t i = 0; i < a->keys.n; i++) {
+		struct alloc_row row;
+
+		/* one that may be there already keeps what is known of it */
+		if (!row_take(a->s, a->keys.v[i], &row))
+			continue;
+		if (!row_is_in_a_sandbox(&row)) {
+			free(row.sandbox_id);
+			free(row.pod_if_name);
+			free(row.problem);
+			row.sandbox_id = xstrdup(a->sandbox_id);
+			row.pod_if_name = xstrdup(plan_if_name(row.config, row.prepared));
+			row.problem = xstrdup(ALLOC_BEING_ATTACHED);
+		}
+		row_put(a->s, &row);
+	}
+	if (save_records(a, &err) < 0)
+		attach_fail(a, &err);
+	else
+		attach_next(a);
+}
+
 /* --- SOCKET, CHECK ------------------------------------------------------------------------ */
 
 static void on_names_checked(
@@ -357,7 +470,7 @@ static void on_names_checked(
 	struct err wrapped;
 
 	if (!err) {
-		attach_next(a);
+		record_intent(a);
 		return;
 	}
 	wrapped = *err;
@@ -468,23 +581,191 @@ static void leave_next(struct attach *a)
 
 /* --- LOCK --------------------------------------------------------------------------------- */
 
+#define MAX_ROUNDS 16
+
+static bool is_named(const struct strlist *claims, const struct alloc_row *row)
+{
+	for (size_t i = 0; i < claims->n; i++)
+		if (row_is_of_claim(row, claims->v[i]))
+			return true;
+	return false;
+}
+
+/* Rows that are not this pod's by now, and concern it all the same. */
+static bool concerns(const struct attach *a, const struct alloc_row *row)
+{
+	return strcmp(row->pod_uid, a->pod_uid) != 0 &&
+	       (row_may_be_of(row, a->pod_uid) || is_named(&a->claims, row));
+}
+
+/* The pod's lock suffices unless a row may become its own. */
+static void needed_locks(const struct attach *a, struct locks *ret)
+{
+	const struct table_row *at;
+
+	locks_add(ret, "pod", a->pod_uid);
+	at = a->claims.n ? table_first(a->s->tables.allocations)
+			 : table_index_first(a->s->tables.allocations, ALLOC_BY_POD, POD_UNKNOWN);
+	for (; at; at = a->claims.n ? table_next(at) : table_index_next(at, ALLOC_BY_POD)) {
+		const struct alloc_row *row = alloc_row_of(at);
+
+		if (!concerns(a, row))
+			continue;
+		locks_add(ret, "claim", row->claim_uid);
+		add_pod_locks(a->s, row->claim_uid, ret);
+	}
+}
+
+static void take_locks(struct attach *a)
+{
+	needed_locks(a, &a->locks);
+	locks_take(a->s->locks, &a->locks, on_locked, a);
+}
+
+/* While they were waited for, other rows may have come to concern it. */
+static bool has_all_locks(const struct attach *a)
+{
+	struct locks needed = {0};
+	bool all = true;
+
+	needed_locks(a, &needed);
+	for (size_t i = 0; i < needed.names.n; i++)
+		all = all && strlist_has(&a->locks.names, needed.names.v[i]);
+	locks_release(&needed);
+	return all;
+}
+
+/* A row of a claim that this pod's container was given is another pod's. */
+static int check_can_have(const struct attach *a, const struct alloc_row *row, struct err *err)
+{
+	if (row->unfinished.v)
+		return err_set(err, ERR_UNAVAILABLE, "claim %s/%s is being prepared",
+			row->claim_namespace, row->claim_name);
+	if (row_may_be_of(row, a->pod_uid) || (row->has_left.v && !row_is_in_a_sandbox(row)))
+		return 0;
+	return err_set(err, ERR_CONFLICT,
+		"device %s of claim %s/%s %s pod %s, and can be in one pod at a time; give each pod "
+		"a claim of its own (resourceClaimTemplateName)",
+		row->device_name, row->claim_namespace, row->claim_name,
+		row_is_in_a_sandbox(row) ? "is in" : "is prepared for",
+		*row->pod_uid ? row->pod_uid : "(not known which)");
+}
+
+static int check_named(const struct attach *a, const char *claim, struct err *err)
+{
+	const struct table_row *at = table_first(a->s->tables.allocations);
+	bool any = false;
+
+	for (; at; at = table_next(at)) {
+		const struct alloc_row *row = alloc_row_of(at);
+
+		if (!row_is_of_claim(row, claim))
+			continue;
+		any = true;
+		if (strcmp(row->pod_uid, a->pod_uid) != 0 && check_can_have(a, row, err) < 0)
+			return -1;
+	}
+	if (any)
+		return 0;
+	return err_set(err, ERR_CONFLICT,
+		"a container of the pod was given claim %s, of which nothing is prepared on this "
+		"node; delete the pod, so that it is prepared anew",
+		claim);
+}
+
+/* Rows that it may have by now become the pod's. */
+static int adopt_rows(struct attach *a, struct err *err)
+{
+	struct strlist claims = {0}, pods = {0};
+	const struct table_row *at;
+	int rc = 0;
+
+	for (at = table_first(a->s->tables.allocations); at; at = table_next(at)) {
+		const struct alloc_row *r = alloc_row_of(at);
+		struct alloc_row row;
+
+		if (!*r->pod_uid || !concerns(a, r) || !row_take(a->s, at->key, &row))
+			continue;
+		LOG(INFO, FIELDS(F("claim", row.claim_uid), F("pod", a->pod_uid)),
+			"the claim's device goes from pod %s, which has ended, to this one",
+			row.pod_uid);
+		if (!strlist_has(&claims, row.claim_uid))
+			strlist_add(&claims, row.claim_uid);
+		strlist_add(&pods, row.pod_uid);
+		free(row.pod_uid);
+		row.pod_uid = xstrdup(a->pod_uid);
+		row_put(a->s, &row);
+	}
+	for (size_t i = 0; rc == 0 && i < claims.n; i++)
+		rc = record_save(a->s, claims.v[i], err);
+	for (size_t i = 0; i < pods.n; i++)
+		record_check_pod(a->s, pods.v[i]);
+	strlist_fini(&claims);
+	strlist_fini(&pods);
+	return rc;
+}
+
+static int check_claims(struct attach *a, struct err *err)
+{
+	for (size_t i = 0; i < a->claims.n; i++)
+		if (check_named(a, a->claims.v[i], err) < 0)
+			return -1;
+	return a->claims.n ? adopt_rows(a, err) : 0;
+}
+
+static int collect_row(struct attach *a, const struct table_row *at, struct err *err)
+{
+	const struct alloc_row *row = alloc_row_of(at);
+
+	if (!row_moves_link(row))
+		return 0;
+	if (row->unfinished.v)
+		return err_set(err, ERR_UNAVAILABLE,
+			"device %s of claim %s/%s is not prepared, but held by it",
+			row->device_name, row->claim_namespace, row->claim_name);
+	if (row_is_attached(a->s, row, a->sandbox_id))
+		a->n_there++;
+	else
+		strlist_add(&a->keys, at->key);
+	return 0;
+}
+
+/* Its own rows, and those of which it is not known whose they are. */
+static int collect_rows(struct attach *a, struct err *err)
+{
+	const struct table *table = a->s->tables.allocations;
+	const struct table_row *at = table_index_first(table, ALLOC_BY_POD, a->pod_uid);
+
+	for (; at; at = table_index_next(at, ALLOC_BY_POD))
+		if (collect_row(a, at, err) < 0)
+			return -1;
+	at = table_index_first(table, ALLOC_BY_POD, POD_UNKNOWN);
+	for (; at; at = table_index_next(at, ALLOC_BY_POD))
+		if (row_may_be_of(alloc_row_of(at), a->pod_uid) && collect_row(a, at, err) < 0)
+			return -1;
+	return 0;
+}
+
 static void on_locked(void *ctx)
 {
 	struct attach *a = ctx;
-	const struct table_row *row =
-		table_index_first(a->s->tables.allocations, ALLOC_BY_POD, a->pod_uid);
+	struct err err;
 
-	for (; row; row = table_index_next(row, ALLOC_BY_POD)) {
-		const struct alloc_row *r = alloc_row_of(row);
-
-		if (!row_moves_link(r))
-			continue;
-		if (row_is_attached(r, a->sandbox_id))
-			a->n_there++;
-		else
-			strlist_add(&a->keys, row->key);
+	if (!has_all_locks(a)) {
+		locks_release(&a->locks);
+		if (++a->rounds < MAX_ROUNDS) {
+			take_locks(a);
+			return;
+		}
+		(void)err_set(&err, ERR_BUSY, "the pod's allocations change all the time");
+		attach_fail(a, &err);
+		return;
 	}
-	if (a->keys.n == 0)
+	if (check_claims(a, &err) < 0 || collect_rows(a, &err) < 0 ||
+		(a->keys.n > 0 &&
+			sandbox_put(&a->s->sandboxes, a->sandbox_id, a->fds[0], &err) < 0))
+		attach_fail(a, &err);
+	else if (a->keys.n == 0)
 		attach_end(a);
 	else
 		leave_next(a);
@@ -519,6 +800,8 @@ void attach_start(
 	a->sandbox_id = xstrdup(pod->sandbox_id);
 	a->pod_namespace = xstrdup_opt(pod->pod_namespace);
 	a->pod_name = xstrdup_opt(pod->pod_name);
+	for (size_t i = 0; i < pod->claims.n; i++)
+		strlist_add(&a->claims, pod->claims.v[i]);
 	statd_job_begin(s);
-	lock_take(s->locks, &a->lock, "pod", a->pod_uid, on_locked, a);
+	take_locks(a);
 }

@@ -1,29 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A claim, and the plan to prepare it.
+ * A claim: the object as it is read, its status as it is written and restored, and what comes of
+ * a plan that was carried out.
  *
- * Everything that can be refused is refused while the plan is made, before any manager is asked
- * for anything: a wrong field in the last request must not set up and take down the devices of
- * the first. Requests are matched as the API defines it: only results and configurations of our
- * own driver count, a configuration without requests is for all, and one for "req" also is for
- * "req/sub". Of several configurations for a request the last counts, whole: class
- * configurations come first in the list, so that the claim's override them.
- *
- * A plan refers to devices, shares and rows, never to positions in tables, so that what happens
- * to other claims meanwhile does not matter to it; that two plans are not carried out for one
- * device at a time is the caller's care.
+ * What the object holds of others, and what only a plan looks at, is kept as it came: a claim
+ * whose devices are to be restored must not be lost by a field that a plan would refuse.
  */
 #include "statd/claim.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "common/check.h"
+#include "statd/claim_internal.h"
 #include "statd/publish.h"
 
 /* --- the object --------------------------------------------------------------------------- */
 
-#define MAX_RESULTS   32  /* resource.k8s.io/v1: AllocationResultsMaxSize */
-#define MAX_CONFIGS   64  /* DeviceConfigMaxSize of a class and of a claim */
 #define MAX_CONSUMERS 256 /* ResourceClaimReservedForMaxSize */
 #define MAX_NAME      253
 
@@ -45,20 +38,29 @@ static REC_DESC(
 	rec_metadata, struct claim_metadata, "metadata", metadata_fields, NULL, "ObjectMeta");
 
 static const struct rec_field result_fields[] = {
-	REC_STR(struct claim_result, request, "request", REC_REQUIRED, MAX_NAME, NULL,
-		"request, with its subrequest"),
+	REC_STR(struct claim_result, request, "request", REC_REQUIRED, MAX_NAME,
+		check_request_ref, "request, with its subrequest"),
 	REC_STR(struct claim_result, driver, "driver", REC_REQUIRED, MAX_NAME, NULL,
 		"whose device it is"),
 	REC_STR(struct claim_result, pool, "pool", REC_REQUIRED, MAX_NAME, NULL, "DRA pool"),
-	REC_STR(struct claim_result, device, "device", REC_REQUIRED, MAX_NAME, NULL,
+	REC_STR(struct claim_result, device, "device", REC_REQUIRED, MAX_NAME, check_dns_label,
 		"name in the pool"),
 	REC_STR(struct claim_result, share_id, "shareID", REC_OPTIONAL, MAX_NAME, check_uid,
 		"of a shared device"),
 	REC_STRMAP(struct claim_result, consumed_capacity, "consumedCapacity", REC_OPTIONAL,
-		MAX_RESULTS, NULL, "of a shared device"),
+		CLAIM_MAX_RESULTS, NULL, "of a shared device"),
+	REC_BOOL(struct claim_result, admin_access, "adminAccess", REC_OPTIONAL,
+		"to a device that another claim may have"),
+	REC_TREE(struct claim_result, tolerations, "tolerations", REC_OPTIONAL,
+		"the scheduler's"),
+	REC_TREE(struct claim_result, binding_conditions, "bindingConditions", REC_OPTIONAL,
+		"the scheduler's"),
+	REC_TREE(struct claim_result, binding_failure_conditions, "bindingFailureConditions",
+		REC_OPTIONAL, "the scheduler's"),
 };
-static REC_DESC(rec_result, struct claim_result, "result", result_fields, NULL,
-	"DeviceRequestAllocationResult");
+/* the name makes the message about an unknown field read "... is not a field of ..." */
+REC_DESC(rec_claim_result, struct claim_result, "a result as this driver understands it",
+	result_fields, NULL, "DeviceRequestAllocationResult");
 
 static const struct rec_field opaque_fields[] = {
 	REC_STR(struct claim_opaque, driver, "driver", REC_REQUIRED, MAX_NAME, NULL,
@@ -70,19 +72,21 @@ static REC_DESC(rec_opaque, struct claim_opaque, "opaque", opaque_fields, NULL,
 	"OpaqueDeviceConfiguration");
 
 static const struct rec_field config_fields[] = {
-	REC_STRLIST(struct claim_config, requests, "requests", REC_OPTIONAL, MAX_RESULTS, NULL,
+	REC_STR(struct claim_config, source, "source", REC_OPTIONAL, MAX_NAME, NULL,
+		"FromClass or FromClaim"),
+	REC_STRLIST(struct claim_config, requests, "requests", REC_OPTIONAL, CLAIM_MAX_RESULTS, NULL,
 		"which requests; empty: all"),
 	REC_SUB(struct claim_config, opaque, "opaque", REC_OPTIONAL, struct claim_opaque,
 		&rec_opaque, "parameters for a driver"),
 };
-static REC_DESC(rec_config, struct claim_config, "config", config_fields, NULL,
+REC_DESC(rec_claim_config, struct claim_config, "config", config_fields, NULL,
 	"DeviceAllocationConfiguration");
 
 static const struct rec_field devices_fields[] = {
-	REC_RECS(struct claim_allocation_devices, results, "results", REC_OPTIONAL, MAX_RESULTS,
-		struct claim_result, &rec_result, "one a device"),
-	REC_RECS(struct claim_allocation_devices, config, "config", REC_OPTIONAL, MAX_CONFIGS,
-		struct claim_config, &rec_config, "of the classes, then of the claim"),
+	REC_TREE(struct claim_allocation_devices, results, "results", REC_OPTIONAL,
+		"one a device"),
+	REC_TREE(struct claim_allocation_devices, config, "config", REC_OPTIONAL,
+		"of the classes, then of the claim"),
 };
 static REC_DESC(rec_allocation_devices, struct claim_allocation_devices, "devices",
 	devices_fields, NULL, "DeviceAllocationResult");
@@ -95,6 +99,8 @@ static REC_DESC(rec_allocation, struct claim_allocation, "allocation", allocatio
 	"AllocationResult");
 
 static const struct rec_field consumer_fields[] = {
+	REC_STR(struct claim_consumer, api_group, "apiGroup", REC_OPTIONAL, MAX_NAME, NULL,
+		"empty for pods"),
 	REC_STR(struct claim_consumer, resource, "resource", REC_OPTIONAL, MAX_NAME, NULL,
 		"pods"),
 	REC_STR(struct claim_consumer, name, "name", REC_REQUIRED, MAX_NAME, NULL,
@@ -135,12 +141,15 @@ static REC_DESC(rec_claim_status, struct claim_status, "status", status_fields, 
 	"ResourceClaimStatus");
 
 static const struct rec_field claim_fields[] = {
+	REC_STR(struct claim, api_version, "apiVersion", REC_OPTIONAL, MAX_NAME, NULL,
+		CLAIM_API_VERSION),
 	REC_SUB(struct claim, metadata, "metadata", REC_REQUIRED, struct claim_metadata,
 		&rec_metadata, "which claim"),
+	REC_TREE(struct claim, spec, "spec", REC_OPTIONAL, "what the user asked for"),
 	REC_SUB(struct claim, status, "status", REC_OPTIONAL, struct claim_status,
 		&rec_claim_status, "how it stands"),
 };
-REC_DESC(rec_claim, struct claim, "ResourceClaim", claim_fields, NULL, "resource.k8s.io/v1");
+REC_DESC(rec_claim, struct claim, "ResourceClaim", claim_fields, NULL, CLAIM_API_VERSION);
 
 static const struct rec_field data_fields[] = {
 	REC_STR(struct claim_data, manager, "Manager", REC_REQUIRED, MAX_NAME, NULL,
@@ -149,7 +158,7 @@ static const struct rec_field data_fields[] = {
 	REC_SUB(struct claim_data, config, "Config", REC_ALWAYS, struct device_config,
 		&rec_device_config, "what the claim asked for"),
 	REC_STRMAP(struct claim_data, consumed_capacity, "ConsumedCapacity", REC_OPTIONAL,
-		MAX_RESULTS, NULL, "of a shared device"),
+		CLAIM_MAX_RESULTS, NULL, "of a shared device"),
 	REC_STR(struct claim_data, logical_pool, "LogicalPool", REC_OPTIONAL, MAX_NAME, NULL,
 		"configured pool at prepare time"),
 };
@@ -161,76 +170,7 @@ int claim_decode(const json_t *tree, struct claim *ret, struct err *err)
 	return rec_decode(&rec_claim, tree, REC_LENIENT, "", NULL, ret, err);
 }
 
-/* --- looking around ----------------------------------------------------------------------- */
-
-static bool same_share(const char *a, const char *b)
-{
-	return strcmp(a ? a : "", b ? b : "") == 0;
-}
-
-/* "req" names "req" and "req/sub". */
-static bool request_matches(const char *name, const char *request)
-{
-	size_t len = strlen(name);
-
-	return strncmp(name, request, len) == 0 &&
-	       (request[len] == '\0' || request[len] == '/');
-}
-
-static bool is_allocated(const struct claim *claim)
-{
-	return claim->status && claim->status->allocation && claim->status->allocation->devices;
-}
-
-static const struct claim_allocation_devices *allocation_of(const struct claim *claim)
-{
-	static const struct claim_allocation_devices none;
-
-	return is_allocated(claim) ? claim->status->allocation->devices : &none;
-}
-
-static bool config_applies(
-	const struct claim_config *c, const char *driver_name, const char *request)
-{
-	if (!c->opaque || !c->opaque->parameters || strcmp(c->opaque->driver, driver_name) != 0)
-		return false;
-	if (c->requests.n == 0)
-		return true;
-	for (size_t i = 0; i < c->requests.n; i++)
-		if (request_matches(c->requests.v[i], request))
-			return true;
-	return false;
-}
-
-static const struct alloc_row *claim_row(
-	const struct tables *tables, const char *claim_uid, const struct claim_result *result)
-{
-	const struct table_row *row =
-		table_index_first(tables->allocations, ALLOC_BY_CLAIM, claim_uid);
-
-	for (; row; row = table_index_next(row, ALLOC_BY_CLAIM)) {
-		const struct alloc_row *a = alloc_row_of(row);
-
-		if (strcmp(a->device_name, result->device) == 0 &&
-			same_share(a->share_id, result->share_id))
-			return a;
-	}
-	return NULL;
-}
-
-static bool in_status(
-	const struct claim *claim, const char *driver_name, const struct claim_result *result)
-{
-	for (size_t i = 0; i < claim->status->devices.n; i++) {
-		const struct claim_device_status *d = &claim->status->devices.v[i];
-
-		if (strcmp(d->driver, driver_name) == 0 && strcmp(d->pool, result->pool) == 0 &&
-			strcmp(d->device, result->device) == 0 &&
-			same_share(d->share_id, result->share_id))
-			return true;
-	}
-	return false;
-}
+/* --- accessors ---------------------------------------------------------------------------- */
 
 const char *plan_if_name(const struct device_config *config, const struct device *device)
 {
@@ -239,290 +179,77 @@ const char *plan_if_name(const struct device_config *config, const struct device
 	return device ? device->if_name : NULL;
 }
 
-/* --- making the plan ---------------------------------------------------------------------- */
-
-/* Whether somebody else has it: a dedicated device, or this share. */
-static int check_not_taken(const struct tables *tables, const struct plan *plan,
-	const struct claim_result *result, struct err *err)
-{
-	const struct claim_consumer *pod = &plan->claim->status->reserved_for.v[0];
-	const struct table_row *row =
-		table_index_first(tables->allocations, ALLOC_BY_DEVICE, result->device);
-
-	for (; row; row = table_index_next(row, ALLOC_BY_DEVICE)) {
-		const struct alloc_row *a = alloc_row_of(row);
-		bool a_shared = a->share_id && *a->share_id,
-		     r_shared = result->share_id != NULL;
-
-		if (strcmp(a->claim_uid, plan->claim->metadata->uid) == 0)
-			continue;
-		if (a_shared && r_shared && !same_share(a->share_id, result->share_id))
-			continue;
-		if (strcmp(a->pod_uid, pod->uid) == 0)
-			return err_set(err, ERR_CONFLICT,
-				"device %s is already allocated for pod %s by another claim "
-				"(%s)",
-				result->device, pod->name, a->claim_uid);
-		return err_set(err, ERR_CONFLICT,
-			"device %s is still held by claim %s of pod %s", result->device,
-			a->claim_uid, a->pod_uid);
-	}
-	return 0;
-}
-
-static int check_device(
-	const struct tables *tables, struct plan_item *item, const char *claim, struct err *err)
-{
-	const struct claim_result *r = item->result;
-	const struct device_row *row = device_row_get(tables, r->device);
-	bool shareable;
-
-	if (!row)
-		return err_set(err, ERR_NOT_FOUND,
-			"device not found: %s is not in the inventory of this node (claim %s)",
-			r->device, claim);
-	item->manager = manager_type_parse(row->manager);
-	shareable = row->device->allow_multiple.v;
-	if (shareable && !r->share_id)
-		return err_set(err, ERR_INVALID,
-			"unexpected input: allocation for device %s has no share ID",
-			r->device);
-	if (!shareable && r->share_id)
-		return err_set(err, ERR_INVALID,
-			"unexpected input: device %s does not allow multiple allocations",
-			r->device);
-	return 0;
-}
-
-/* A device, or a share of one, is prepared once and has one row. */
-static int check_named_once(const struct plan *plan, size_t at, struct err *err)
-{
-	const struct claim_result *r = plan->items[at].result;
-
-	for (size_t i = 0; i < at; i++) {
-		const struct claim_result *earlier = plan->items[i].result;
-
-		if (strcmp(earlier->device, r->device) == 0 &&
-			same_share(earlier->share_id, r->share_id))
-			return err_set(err, ERR_INVALID,
-				"unexpected input: device %s is allocated twice in the claim, "
-				"for "
-				"requests %s and %s",
-				r->device, earlier->request, r->request);
-	}
-	return 0;
-}
-
-/* The last one counts. */
-static int find_config(const struct plan *plan, const char *driver_name, const char *request,
-	struct device_config *ret, struct err *err)
-{
-	const struct claim_allocation_devices *devices = allocation_of(plan->claim);
-
-	for (size_t i = 0; i < devices->config.n; i++) {
-		const struct claim_config *c = &devices->config.v[i];
-
-		if (!config_applies(c, driver_name, request))
-			continue;
-		rec_fini(&rec_device_config, ret);
-		if (rec_decode(&rec_device_config, c->opaque->parameters, REC_LENIENT_CASE, "",
-			    NULL, ret, err) < 0)
-			return err_wrap(err,
-				"invalid device config in request %s for claim %s/%s", request,
-				plan->claim->metadata->namespace, plan->claim->metadata->name);
-	}
-	return 0;
-}
-
-static int check_name_free(
-	const struct tables *tables, const struct plan *plan, size_t at, struct err *err)
-{
-	const char *name = plan->items[at].config.pod_if_name;
-	const struct table_row *row;
-
-	if (!name)
-		return 0;
-	for (size_t i = 0; i < at; i++)
-		if (str_equal(plan->items[i].config.pod_if_name, name))
-			return err_set(err, ERR_INVALID,
-				"podIfName \"%s\" is asked for twice in the claim: for devices "
-				"%s "
-				"and %s",
-				name, plan->items[i].result->device,
-				plan->items[at].result->device);
-	row = table_index_first(tables->allocations, ALLOC_BY_POD, plan->pod_uid);
-	for (; row; row = table_index_next(row, ALLOC_BY_POD)) {
-		const struct alloc_row *a = alloc_row_of(row);
-
-		if (strcmp(a->claim_uid, plan->claim->metadata->uid) != 0 &&
-			str_equal(plan_if_name(a->config, a->prepared), name))
-			return err_set(err, ERR_CONFLICT,
-				"podIfName \"%s\" is already that of device %s in the same pod "
-				"(claim %s)",
-				name, a->device_name, a->claim_uid);
-	}
-	return 0;
-}
-
-static int plan_item_make(const struct tables *tables, const char *driver_name,
-	struct plan *plan, const struct claim_result *result, struct err *err)
-{
-	const struct claim_metadata *meta = plan->claim->metadata;
-	struct plan_item *item = &plan->items[plan->n_items++];
-	const struct alloc_row *row;
-	cleanup_free char *name = xasprintf("%s/%s", meta->namespace, meta->name);
-
-	row = claim_row(tables, meta->uid, result);
-	item->result = result;
-	item->in_status = in_status(plan->claim, driver_name, result);
-	if (check_named_once(plan, plan->n_items - 1, err) < 0 ||
-		find_config(plan, driver_name, result->request, &item->config, err) < 0 ||
-		check_name_free(tables, plan, plan->n_items - 1, err) < 0)
-		return -1;
-	if (row) {
-		item->reuse = xcalloc(1, sizeof(*item->reuse));
-		rec_copy(&rec_alloc_row, item->reuse, row);
-		item->manager = manager_type_parse(row->manager);
-		return 0;
-	}
-	if (check_not_taken(tables, plan, result, err) < 0)
-		return -1;
-	return check_device(tables, item, name, err);
-}
-
-static int check_claim(const struct claim *claim, const char *uid, struct err *err)
-{
-	const struct claim_metadata *m = claim->metadata;
-
-	if (strcmp(m->uid, uid) != 0)
-		return err_set(err, ERR_CONFLICT,
-			"claim %s/%s got replaced: its UID is %s, asked for was %s",
-			m->namespace, m->name, m->uid, uid);
-	if (!is_allocated(claim))
-		return err_set(err, ERR_INVALID, "claim %s/%s is not allocated", m->namespace,
-			m->name);
-	if (claim->status->reserved_for.n != 1)
-		return err_set(err, ERR_INVALID,
-			"unexpected input: claim %s/%s is reserved for %zu consumers, must be "
-			"for "
-			"exactly one pod",
-			m->namespace, m->name, claim->status->reserved_for.n);
-	return 0;
-}
-
-int plan_make(const struct tables *tables, const char *driver_name, const struct claim *claim,
-	const char *uid, struct plan *ret, struct err *err)
-{
-	const struct claim_allocation_devices *devices;
-
-	*ret = (struct plan){.claim = claim};
-	if (check_claim(claim, uid, err) < 0)
-		return -1;
-	devices = allocation_of(claim);
-	ret->pod_uid = claim->status->reserved_for.v[0].uid;
-	ret->items = xcalloc(devices->results.n, sizeof(*ret->items));
-	for (size_t i = 0; i < devices->results.n; i++) {
-		const struct claim_result *result = &devices->results.v[i];
-
-		if (strcmp(result->driver, driver_name) != 0)
-			continue;
-		if (plan_item_make(tables, driver_name, ret, result, err) < 0) {
-			plan_fini(ret);
-			return -1;
-		}
-	}
-	return 0;
-}
-
-void plan_fini(struct plan *plan)
-{
-	for (size_t i = 0; i < plan->n_items; i++) {
-		struct plan_item *item = &plan->items[i];
-
-		rec_fini(&rec_device_config, &item->config);
-		if (item->reuse)
-			rec_fini(&rec_alloc_row, item->reuse);
-		free(item->reuse);
-		if (item->prepared)
-			rec_fini(&rec_device, item->prepared);
-		free(item->prepared);
-		free(item->logical_pool);
-	}
-	free(plan->items);
-	*plan = (struct plan){0};
-}
-
 /* --- what comes of it --------------------------------------------------------------------- */
 
-static const struct device *item_device(const struct plan_item *item)
+/* NULL: no template made it. */
+static const char *pod_claim_name(const struct claim *claim)
 {
-	return item->reuse ? item->reuse->prepared : item->prepared;
+	const char *name = text_at(claim->metadata->annotations, CLAIM_POD_CLAIM_NAME);
+
+	return *name ? name : NULL;
 }
 
-static const char *item_pool(const struct plan_item *item)
+static const struct alloc_row *row_of(
+	const struct tables *tables, const char *claim_uid, const struct claim_result *result)
 {
-	return item->reuse ? item->reuse->logical_pool : item->logical_pool;
+	const struct table_row *at =
+		table_index_first(tables->allocations, ALLOC_BY_CLAIM, claim_uid);
+
+	for (; at; at = table_index_next(at, ALLOC_BY_CLAIM))
+		if (strcmp(alloc_row_of(at)->device_name, result->device) == 0 &&
+			same_share(alloc_row_of(at)->share_id, result->share_id))
+			return alloc_row_of(at);
+	return NULL;
 }
 
-/* What was prepared is what was asked for then: a row's own configuration, not the claim's. */
-static const struct device_config *item_config(const struct plan_item *item)
-{
-	return item->reuse ? item->reuse->config : &item->config;
-}
-
-static json_t *ready_condition(const struct claim *claim, int64_t now)
+static json_t *ready_condition(const struct alloc_row *row, int64_t now)
 {
 	char time[RFC3339_SIZE];
 
 	return json_pack("[{ss ss ss ss sI ss}]", "type", "Ready", "status", "True", "reason",
 		"Ready", "message", "Device is ready", "observedGeneration",
-		(json_int_t)claim->metadata->generation.v, "lastTransitionTime",
+		(json_int_t)row->generation.v, "lastTransitionTime",
 		rfc3339_format(now, false, time));
 }
 
-static int item_data(const struct plan_item *item, json_t **ret, struct err *err)
+int claim_data_encode(const struct alloc_row *row, json_t **ret, struct err *err)
 {
 	struct device_config none = {0};
 	struct claim_data data = {
-		.manager = (char *)(uintptr_t)manager_type_name(item->manager),
-		.dev = item_device(item)->state,
-		.config = (struct device_config *)(uintptr_t)item_config(item),
-		.consumed_capacity = item->result->consumed_capacity,
-		.logical_pool = (char *)(uintptr_t)item_pool(item),
+		.manager = row->manager,
+		.dev = row->prepared->state,
+		.config = row->config ? row->config : &none,
+		.consumed_capacity = row->consumed_capacity,
+		.logical_pool = row->logical_pool,
 	};
-	json_t *tree;
-	size_t bytes;
+	json_t *tree = rec_encode(&rec_claim_data, &data);
+	size_t bytes = json_dumpb(tree, NULL, 0, JSON_COMPACT);
 
-	if (!data.config)
-		data.config = &none;
-	tree = rec_encode(&rec_claim_data, &data);
-	bytes = json_dumpb(tree, NULL, 0, JSON_COMPACT);
 	if (bytes > CLAIM_DATA_MAX) {
 		json_decref(tree);
 		return err_set(err, ERR_INVALID,
-			"device %s: its state takes %zu bytes of the claim's status, at most "
-			"%d "
-			"are allowed",
-			item->result->device, bytes, CLAIM_DATA_MAX);
+			"device %s: its state and parameters take %zu bytes of the claim's "
+			"status, at most %d are allowed",
+			row->device_name, bytes, CLAIM_DATA_MAX);
 	}
 	*ret = tree;
 	return 0;
 }
 
-static int item_status(const struct plan *plan, const struct plan_item *item,
-	const char *driver_name, int64_t now, json_t *list, struct err *err)
+static int add_entry(const struct alloc_row *row, const char *driver_name, int64_t now,
+	json_t *list, struct err *err)
 {
-	const char *if_name = plan_if_name(item_config(item), item_device(item));
+	const char *if_name = plan_if_name(row->config, row->prepared);
 	struct claim_device_status d = {
 		.driver = (char *)(uintptr_t)driver_name,
-		.pool = item->result->pool,
-		.device = item->result->device,
-		.share_id = item->result->share_id,
+		.pool = row->dra_pool,
+		.device = row->device_name,
+		.share_id = row->share_id && *row->share_id ? row->share_id : NULL,
 	};
 
-	if (item_data(item, &d.data, err) < 0)
+	if (claim_data_encode(row, &d.data, err) < 0)
 		return -1;
-	d.conditions = ready_condition(plan->claim, now);
+	d.conditions = ready_condition(row, now);
 	if (if_name)
 		d.network_data = json_pack("{ss}", "interfaceName", if_name);
 	(void)json_array_append_new(list, rec_encode(&rec_claim_device_status, &d));
@@ -532,13 +259,13 @@ static int item_status(const struct plan *plan, const struct plan_item *item,
 	return 0;
 }
 
-int plan_status(const struct plan *plan, const char *driver_name, int64_t now, json_t **ret,
-	struct err *err)
+int claim_status_entries(const struct alloc_row *const *rows, size_t n, const char *driver_name,
+	int64_t now, json_t **ret, struct err *err)
 {
 	json_t *list = json_array();
 
-	for (size_t i = 0; i < plan->n_items; i++)
-		if (item_status(plan, &plan->items[i], driver_name, now, list, err) < 0) {
+	for (size_t i = 0; i < n; i++)
+		if (add_entry(rows[i], driver_name, now, list, err) < 0) {
 			json_decref(list);
 			return -1;
 		}
@@ -548,6 +275,7 @@ int plan_status(const struct plan *plan, const char *driver_name, int64_t now, j
 
 void plan_row(const struct plan *plan, const struct plan_item *item, struct alloc_row *ret)
 {
+	const struct claim_metadata *meta = plan->claim->metadata;
 	const struct claim_result *r = item->result;
 
 	*ret = (struct alloc_row){
@@ -556,15 +284,18 @@ void plan_row(const struct plan *plan, const struct plan_item *item, struct allo
 		.prepared_device = packed_copy(item->prepared->state),
 		.logical_pool = xstrdup_opt(item->logical_pool),
 		.pod_uid = xstrdup(plan->pod_uid),
-		.claim_uid = xstrdup(plan->claim->metadata->uid),
+		.claim_uid = xstrdup(meta->uid),
 		.config = xcalloc(1, sizeof(struct device_config)),
 		.share_id = xstrdup_opt(r->share_id),
-		.claim_namespace = xstrdup(plan->claim->metadata->namespace),
-		.claim_name = xstrdup(plan->claim->metadata->name),
+		.claim_namespace = xstrdup(meta->namespace),
+		.claim_name = xstrdup(meta->name),
 		.request = xstrdup(r->request),
 		.dra_pool = xstrdup(r->pool),
 		.prepared = xcalloc(1, sizeof(struct device)),
+		.unfinished = {true, true},
+		.generation = {meta->generation.v, meta->generation.v != 0},
 	};
+	ret->generated = (struct rec_bool){pod_claim_name(plan->claim) != NULL, true};
 	rec_copy(&rec_device_config, ret->config, &item->config);
 	rec_copy(&rec_device, ret->prepared, item->prepared);
 	for (size_t i = 0; i < r->consumed_capacity.n; i++)
@@ -572,46 +303,78 @@ void plan_row(const struct plan *plan, const struct plan_item *item, struct allo
 			r->consumed_capacity.v[i].value);
 }
 
-void plan_result(const struct plan *plan, struct claim_prepare_result *ret)
+const struct alloc_row **plan_rows(const struct plan *plan, const struct tables *tables)
 {
-	/* set by the claim controller on claims that it makes from a template */
-	const char *pod_claim = json_string_value(json_object_get(
-		plan->claim->metadata->annotations, "resource.kubernetes.io/pod-claim-name"));
+	const struct alloc_row **rows = xcalloc(plan->n_items, sizeof(*rows));
 
-	*ret = (struct claim_prepare_result){0};
-	if (pod_claim && *pod_claim)
-		ret->pod_claim_name = xstrdup(pod_claim);
+	for (size_t i = 0; i < plan->n_items; i++) {
+		rows[i] = row_of(
+			tables, plan->claim->metadata->uid, plan->items[i].result);
+		assert(rows[i]); /* its claim's lock is held since it was inserted */
+	}
+	return rows;
+}
+
+void plan_result(const struct plan *plan, const struct tables *tables,
+	struct claim_prepare_result *ret)
+{
+	const struct alloc_row **rows = plan_rows(plan, tables);
+
+	*ret = (struct claim_prepare_result){
+		.pod_claim_name = xstrdup_opt(pod_claim_name(plan->claim))};
 	ret->devices.v = xcalloc(plan->n_items, sizeof(*ret->devices.v));
 	for (size_t i = 0; i < plan->n_items; i++) {
-		const struct plan_item *item = &plan->items[i];
-		const struct device *device = item_device(item);
+		const struct claim_result *result = plan->items[i].result;
+		const struct alloc_row *row = rows[i];
 
 		ret->devices.v[ret->devices.n++] = (struct prepared_device){
-			.request = xstrdup(item->result->request),
-			.pool = xstrdup(item->result->pool),
-			.device = xstrdup(item->result->device),
-			.share_id = xstrdup_opt(item->result->share_id),
-			.if_name = xstrdup_opt(plan_if_name(item_config(item), device)),
+			.request = xstrdup(result->request),
+			.pool = xstrdup(result->pool),
+			.device = xstrdup(result->device),
+			.share_id = xstrdup_opt(result->share_id),
+			.if_name = xstrdup_opt(plan_if_name(row->config, row->prepared)),
 			.attributes = packed_take(publish_attributes(
-				device, item_pool(item), manager_type_name(item->manager))),
+				row->prepared, row->logical_pool, row->manager)),
 		};
 	}
+	free(rows);
 }
 
 /* --- restoring ---------------------------------------------------------------------------- */
 
+static bool is_result_of(const json_t *result, const struct claim_device_status *d)
+{
+	return strcmp(text_at(result, "driver"), d->driver) == 0 &&
+	       strcmp(text_at(result, "device"), d->device) == 0 &&
+	       same_share(text_at(result, "shareID"), d->share_id);
+}
+
 static const char *request_of(const struct claim *claim, const struct claim_device_status *d)
 {
-	const struct claim_allocation_devices *devices = allocation_of(claim);
+	const json_t *result;
+	size_t i;
 
-	for (size_t i = 0; i < devices->results.n; i++) {
-		const struct claim_result *r = &devices->results.v[i];
-
-		if (strcmp(r->driver, d->driver) == 0 && strcmp(r->device, d->device) == 0 &&
-			same_share(r->share_id, d->share_id))
-			return r->request;
-	}
+	json_array_foreach (results_of(claim), i, result)
+		if (is_result_of(result, d))
+			return json_string_value(json_object_get(result, "request"));
 	return NULL;
+}
+
+/* What a row may have: a record that has more cannot be read back, and a manager would refuse all of
+ * its allocations for one. */
+static int check_restored(const struct claim_device_status *d, const struct claim_data *data,
+	const char *request, struct err *err)
+{
+	if (check_dns_label(d->device, err) < 0)
+		return err_wrap(err, "device");
+	if (d->share_id && *d->share_id && check_uid(d->share_id, err) < 0)
+		return err_wrap(err, "shareID");
+	if (data->logical_pool && *data->logical_pool &&
+		check_pool_name(data->logical_pool, err) < 0)
+		return err_wrap(err, "data.LogicalPool");
+	if (request && check_request_ref(request, err) < 0)
+		return err_wrap(err, "request");
+	return 0;
 }
 
 static int restore_device(const struct claim *claim, const struct claim_device_status *d,
@@ -625,6 +388,10 @@ static int restore_device(const struct claim *claim, const struct claim_device_s
 			err, ERR_INVALID, "failed to deserialize device: it has no data");
 	if (rec_decode(&rec_claim_data, d->data, REC_LENIENT, "data", NULL, &data, err) < 0)
 		return err_wrap(err, "failed to deserialize device");
+	if (check_restored(d, &data, request_of(claim, d), err) < 0) {
+		rec_fini(&rec_claim_data, &data);
+		return -1;
+	}
 	manager = manager_type_parse(data.manager);
 	if (manager == MANAGER_INVALID || !config_enabled(config, manager)) {
 		(void)err_set(err, ERR_INVALID,
@@ -634,27 +401,28 @@ static int restore_device(const struct claim *claim, const struct claim_device_s
 		rec_fini(&rec_claim_data, &data);
 		return -1;
 	}
-	if (claim->status->reserved_for.n != 1) {
-		rec_fini(&rec_claim_data, &data);
-		return err_set(err, ERR_INVALID,
-			"unexpected ReservedFor length %zu for claim, should be 1",
-			claim->status->reserved_for.n);
-	}
 	*ret = (struct alloc_row){
 		.device_name = xstrdup(d->device),
 		.manager = xstrdup(manager_type_name(manager)),
 		.prepared_device = take_ptr(data.dev),
 		.logical_pool = take_ptr(data.logical_pool),
-		.pod_uid = xstrdup(claim->status->reserved_for.v[0].uid),
+		.pod_uid = xstrdup(claim->status->reserved_for.n == 1
+					   ? claim->status->reserved_for.v[0].uid
+					   : ""),
 		.claim_uid = xstrdup(claim->metadata->uid),
 		.config = take_ptr(data.config),
-		.share_id = xstrdup_opt(d->share_id),
+		.share_id = d->share_id && *d->share_id ? xstrdup(d->share_id) : NULL,
 		.consumed_capacity = data.consumed_capacity,
 		.claim_namespace = xstrdup(claim->metadata->namespace),
 		.claim_name = xstrdup(claim->metadata->name),
 		.request = xstrdup_opt(request_of(claim, d)),
 		.dra_pool = xstrdup(d->pool),
+		.generated = {pod_claim_name(claim) != NULL, true},
+		.generation = {claim->metadata->generation.v,
+			claim->metadata->generation.v != 0},
 	};
+	for (size_t i = 0; !*ret->pod_uid && i < claim->status->reserved_for.n; i++)
+		strlist_add(&ret->pods, claim->status->reserved_for.v[i].uid);
 	data.consumed_capacity = (struct strmap){0};
 	if (!ret->config)
 		ret->config = xcalloc(1, sizeof(*ret->config));
@@ -664,10 +432,11 @@ static int restore_device(const struct claim *claim, const struct claim_device_s
 
 static bool has_result(const struct claim *claim, const char *driver_name)
 {
-	const struct claim_allocation_devices *devices = allocation_of(claim);
+	const json_t *result;
+	size_t i;
 
-	for (size_t i = 0; i < devices->results.n; i++)
-		if (strcmp(devices->results.v[i].driver, driver_name) == 0)
+	json_array_foreach (results_of(claim), i, result)
+		if (strcmp(text_at(result, "driver"), driver_name) == 0)
 			return true;
 	return false;
 }

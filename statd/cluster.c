@@ -278,11 +278,21 @@ static void on_node(void *ctx, const struct kube_error *error, const json_t *obj
 		watch_config(s);
 }
 
+/* Any program of the node may annotate it. */
+static const struct json_mask_member node_metadata_members[] = {{"uid", NULL}};
+static const struct json_mask node_metadata_mask = {.members = node_metadata_members,
+	.n_members = ARRAY_SIZE(node_metadata_members)};
+static const struct json_mask_member node_members[] = {{"metadata", &node_metadata_mask}};
+static const struct json_mask node_mask = {
+	.members = node_members, .n_members = ARRAY_SIZE(node_members)};
+
 static void ask_node(struct statd *s)
 {
 	cleanup_free char *path = kube_path("v1", NULL, "nodes", node_name(s), NULL);
 
-	(void)kube_get(s->cluster.kube, path, on_node, s);
+	(void)kube_start(s->cluster.kube,
+		&(struct kube_request){.method = "GET", .path = path, .mask = &node_mask},
+		on_node, s);
 }
 
 /* --- the whole ---------------------------------------------------------------------------- */
@@ -310,7 +320,7 @@ int cluster_open(struct statd *s, struct err *err)
 			"is named with --kubeconfig. Without a cluster, name a "
 			"configuration file with --config and a directory of claims with "
 			"--claims-dir");
-	if (outcome < 0)
+	if (outcome < 0 || kube_access_start_reader(access, err) < 0)
 		return err_wrap(err, "API server");
 	return kube_global_init(err);
 }

@@ -41,7 +41,7 @@ static int check_absolute(const char *text, struct err *err)
 }
 
 static const struct rec_field sriov_iface_fields[] = {
-	REC_STR(struct sriov_iface, if_name, "ifName", REC_REQUIRED, 0, check_kernel_if_name,
+	REC_STR(struct sriov_iface, if_name, "ifName", REC_REQUIRED, 0, check_any_if_name,
 		"physical function"),
 	REC_INT(struct sriov_iface, vf_count, "vfCount", REC_OPTIONAL, 0, MAX_VFS,
 		"virtual functions to make if it has none; default 0"),

@@ -2,13 +2,15 @@
 /*
  * Taking devices back out of a sandbox.
  *
- *	detach_rows():  SOCKET ─▶ DETACH ×n ─▶ done
+ *	detach_rows():  SOCKET ─▶ DETACH ×n ─▶ RECORD ─▶ done
+ *	                     └── namespace unknown: RECLAIM ×n
  *	a pod's detach: LOCK pod ─▶ detach_rows() ─▶ answer
  *
  * The namespace is the descriptor that was kept at attach: by the time that a sandbox's end is
- * told, its path may be gone. Without the descriptor there is nothing to enter: the sandbox was
- * not known to this process, its namespace ends with the runtime's last reference, and what the
- * kernel does with the links then is the manager's next recover or free to find.
+ * reported, its path may be gone. After a restart there is no descriptor until the sandbox is
+ * attached once more; one that ended meanwhile has none. Then the device must have come back to the
+ * host by itself, and its manager puts it as it was; as long as it has not, it is still somewhere,
+ * and that is a failure and not a success.
  *
  * What matters is which sandbox is meant: a late or second end of an old one touches only rows
  * that still name it, never a device that a newer sandbox or claim holds.
@@ -16,30 +18,21 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "statd/claim.h"
 #include "statd/flows.h"
 
 struct detach_rows_job {
 	struct statd *s;
-	char *pod_uid, *sandbox_id;
+	char *sandbox_id;
 	struct strlist keys;
-	size_t left; /* keys[left-1] is next */
-	int fds[2];  /* namespace, rtnetlink socket inside it */
+	struct strlist claims; /* whose records are to be written */
+	size_t left;           /* keys[left-1] is next */
+	/* namespace, borrowed, -1: it is not known; rtnetlink socket inside it */
+	int fds[2];
 	struct err err;
 	void (*done)(void *ctx, const struct err *err);
 	void *ctx;
 };
-
-/* A sandbox is one pod's. */
-static bool sandbox_in_use(const struct statd *s, const char *pod_uid, const char *sandbox_id)
-{
-	const struct table_row *row =
-		table_index_first(s->tables.allocations, ALLOC_BY_POD, pod_uid);
-
-	for (; row; row = table_index_next(row, ALLOC_BY_POD))
-		if (str_equal(alloc_row_of(row)->sandbox_id, sandbox_id))
-			return true;
-	return false;
-}
 
 static void job_end(struct detach_rows_job *j)
 {
@@ -47,28 +40,27 @@ static void job_end(struct detach_rows_job *j)
 	struct err err = j->err;
 	void *ctx = j->ctx;
 
-	if (!sandbox_in_use(j->s, j->pod_uid, j->sandbox_id))
-		sandbox_drop(&j->s->sandboxes, j->sandbox_id);
-	close_fd(&j->fds[0]);
+	sandbox_drop_unused(j->s, j->sandbox_id);
+	for (size_t i = 0; i < j->claims.n; i++)
+		record_save_or_log(j->s, j->claims.v[i]);
 	close_fd(&j->fds[1]);
 	strlist_fini(&j->keys);
-	free(j->pod_uid);
+	strlist_fini(&j->claims);
 	free(j->sandbox_id);
 	free(j);
 	done(ctx, err.kind != ERR_NONE ? &err : NULL);
 }
 
-static void mark_detached(struct statd *s, const char *key)
+static void mark_detached(struct detach_rows_job *j, const char *key)
 {
 	struct alloc_row row;
 
-	if (!row_take(s, key, &row))
+	if (!row_take(j->s, key, &row))
 		return;
-	free(row.sandbox_id);
-	free(row.pod_if_name);
-	free(row.problem);
-	row.sandbox_id = row.pod_if_name = row.problem = NULL;
-	row_put(s, &row);
+	if (!strlist_has(&j->claims, row.claim_uid))
+		strlist_add(&j->claims, row.claim_uid);
+	row_leave_sandbox(&row);
+	row_put(j->s, &row);
 }
 
 static void failed(struct detach_rows_job *j, const char *key, const struct err *err)
@@ -92,8 +84,26 @@ static void on_detached(
 	if (err)
 		failed(j, key, err);
 	else
-		mark_detached(j->s, key);
+		mark_detached(j, key);
 	job_next(j);
+}
+
+static void call_detach(struct detach_rows_job *j, const struct alloc_row *row)
+{
+	struct device_alloc alloc = row_alloc(row);
+	const char *name =
+		row->pod_if_name ? row->pod_if_name : plan_if_name(row->config, row->prepared);
+	const struct device_attach a = {.allocation = &alloc,
+		.if_name = (char *)(uintptr_t)(name ? name : row->device_name),
+		.sandbox_id = j->sandbox_id};
+	struct rpc_conn *manager = statd_manager(j->s, manager_type_parse(row->manager));
+
+	if (j->fds[0] < 0)
+		(void)rpc_start(j->s->loop, manager, API_DEVICE_RECLAIM, &alloc, NULL, 0,
+			on_detached, j);
+	else
+		(void)rpc_start(j->s->loop, manager, API_DEVICE_DETACH, &a, j->fds, 0,
+			on_detached, j);
 }
 
 static void job_next(struct detach_rows_job *j)
@@ -101,17 +111,10 @@ static void job_next(struct detach_rows_job *j)
 	for (; j->left > 0; j->left--) {
 		const struct alloc_row *row =
 			table_get(j->s->tables.allocations, j->keys.v[j->left - 1]);
-		struct device_attach a = {.sandbox_id = j->sandbox_id};
-		struct device_alloc alloc;
 
-		if (!row || !str_equal(row->sandbox_id, j->sandbox_id) || !row->pod_if_name)
+		if (!row || !str_equal(row->sandbox_id, j->sandbox_id))
 			continue;
-		alloc = row_alloc(row);
-		a.allocation = &alloc;
-		a.if_name = row->pod_if_name;
-		(void)rpc_start(j->s->loop,
-			statd_manager(j->s, manager_type_parse(row->manager)),
-			API_DEVICE_DETACH, &a, j->fds, 0, on_detached, j);
+		call_detach(j, row);
 		return;
 	}
 	job_end(j);
@@ -135,27 +138,19 @@ void detach_rows(struct statd *s, const char *sandbox_id, struct strlist *keys,
 	void (*done)(void *ctx, const struct err *err), void *ctx)
 {
 	struct netns_socket request = {.protocol = (char *)(uintptr_t) "route"};
-	const struct alloc_row *first = table_get(s->tables.allocations, keys->v[0]);
 	struct detach_rows_job *j = xcalloc(1, sizeof(*j));
 
 	*j = (struct detach_rows_job){
 		.s = s, .keys = *keys, .left = keys->n, .done = done, .ctx = ctx};
 	*keys = (struct strlist){0};
-	j->pod_uid = xstrdup(first ? first->pod_uid : "");
 	j->sandbox_id = xstrdup(sandbox_id);
 	j->fds[0] = sandbox_netns(&s->sandboxes, sandbox_id);
 	j->fds[1] = -1;
-	if (j->fds[0] < 0) {
-		LOG(WARN, FIELDS(F("sandbox", sandbox_id)),
-			"the namespace of a sandbox that ends is not known; nothing is taken "
-			"back");
-		for (size_t i = 0; i < j->keys.n; i++)
-			mark_detached(s, j->keys.v[i]);
-		job_end(j);
-		return;
-	}
-	(void)rpc_start(s->loop, peer_conn(&s->peers, PEER_NETNSD), API_NETNS_SOCKET, &request,
-		j->fds, 0, on_socket, j);
+	if (j->fds[0] < 0)
+		job_next(j);
+	else
+		(void)rpc_start(s->loop, peer_conn(&s->peers, PEER_NETNSD), API_NETNS_SOCKET,
+			&request, j->fds, 0, on_socket, j);
 }
 
 /* --- a pod's detach ----------------------------------------------------------------------- */
@@ -201,12 +196,14 @@ static void on_rows_detached(void *ctx, const struct err *err)
 static void on_locked(void *ctx)
 {
 	struct detach *d = ctx;
-	const struct table_row *row =
-		table_index_first(d->s->tables.allocations, ALLOC_BY_POD, d->pod_uid);
+	const struct table_row *row = table_index_first(
+		d->s->tables.allocations, ALLOC_BY_SANDBOX, d->sandbox_id);
 	struct strlist keys = {0};
 
-	for (; row; row = table_index_next(row, ALLOC_BY_POD))
-		if (str_equal(alloc_row_of(row)->sandbox_id, d->sandbox_id))
+	/* one that may be the pod's is under its lock as well */
+	for (; row; row = table_index_next(row, ALLOC_BY_SANDBOX))
+		if (strcmp(alloc_row_of(row)->pod_uid, d->pod_uid) == 0 ||
+			row_may_be_of(alloc_row_of(row), d->pod_uid))
 			strlist_add(&keys, row->key);
 	if (keys.n == 0)
 		detach_end(d, NULL);
@@ -235,6 +232,32 @@ static bool lists(const struct pod_sync *pods, const char *sandbox_id)
 	return false;
 }
 
+static void count_row(const struct statd *s, const struct alloc_row *row,
+	const struct pod_ref *pod, bool moving, struct pod_check_result *ret)
+{
+	if (!row_moves_link(row))
+		return;
+	ret->wanted.v++;
+	if (!moving && strcmp(row->pod_uid, pod->pod_uid) == 0 && !row->unfinished.v &&
+		row_is_attached(s, row, pod->sandbox_id))
+		ret->there.v++;
+}
+
+/* Rows of other pods, that this one may have or that its container was given, count as missing. */
+static void count_others(
+	const struct statd *s, const struct pod_ref *pod, struct pod_check_result *ret)
+{
+	const struct table *table = s->tables.allocations;
+	const struct table_row *at = table_index_first(table, ALLOC_BY_POD, POD_UNKNOWN);
+
+	for (; at; at = table_index_next(at, ALLOC_BY_POD))
+		if (row_may_be_of(alloc_row_of(at), pod->pod_uid))
+			count_row(s, alloc_row_of(at), pod, true, ret);
+	for (size_t i = 0; i < pod->claims.n; i++)
+		if (!claim_is_of_pod(s, pod->claims.v[i], pod->pod_uid))
+			ret->wanted.v++;
+}
+
 void pod_check(const struct statd *s, const struct pod_ref *pod, struct pod_check_result *ret)
 {
 	const struct table_row *row =
@@ -244,21 +267,26 @@ void pod_check(const struct statd *s, const struct pod_ref *pod, struct pod_chec
 	bool moving = lock_is_held(s->locks, "pod", pod->pod_uid);
 
 	*ret = (struct pod_check_result){.wanted = {0, true}, .there = {0, true}};
-	for (; row; row = table_index_next(row, ALLOC_BY_POD)) {
-		const struct alloc_row *a = alloc_row_of(row);
-
-		if (!row_moves_link(a))
-			continue;
-		ret->wanted.v++;
-		if (!moving && row_is_attached(a, pod->sandbox_id))
-			ret->there.v++;
-	}
+	for (; row; row = table_index_next(row, ALLOC_BY_POD))
+		count_row(s, alloc_row_of(row), pod, moving, ret);
+	count_others(s, pod, ret);
 }
 
-static bool wants(const struct statd *s, const struct pod_ref *pod)
+/* Whether the sandbox lacks a device that is in no other live sandbox: of two of one pod the one that
+ * has it keeps it, for the newer one was attached when it started. */
+static bool wants(const struct statd *s, const struct pod_sync *pods, const struct pod_ref *pod)
 {
+	const struct table_row *at =
+		table_index_first(s->tables.allocations, ALLOC_BY_POD, pod->pod_uid);
 	struct pod_check_result devices;
 
+	for (; at; at = table_index_next(at, ALLOC_BY_POD)) {
+		const struct alloc_row *row = alloc_row_of(at);
+
+		if (row_is_in_a_sandbox(row) && strcmp(row->sandbox_id, pod->sandbox_id) != 0 &&
+			lists(pods, row->sandbox_id))
+			return false;
+	}
 	pod_check(s, pod, &devices);
 	return devices.there.v < devices.wanted.v;
 }
@@ -270,11 +298,14 @@ void sync_pods(struct statd *s, const struct pod_sync *pods, struct pod_sync_res
 
 	for (; row; row = table_next(row)) {
 		const struct alloc_row *a = alloc_row_of(row);
+		cleanup_free char *sandbox = NULL;
 
-		if (!a->sandbox_id || lists(pods, a->sandbox_id) ||
-			strlist_has(&told, a->sandbox_id))
+		if (!a->sandbox_id || lists(pods, a->sandbox_id))
 			continue;
-		strlist_add(&told, a->sandbox_id);
+		sandbox = xasprintf("%s/%s", a->pod_uid, a->sandbox_id);
+		if (strlist_has(&told, sandbox))
+			continue;
+		strlist_add(&told, sandbox);
 		LOG(WARN, FIELDS(F("pod", a->pod_uid), F("sandbox", a->sandbox_id)),
 			"the runtime does not have this sandbox any more");
 		detach_start(s, NULL, &(struct pod_detach){a->pod_uid, a->sandbox_id});
@@ -282,7 +313,7 @@ void sync_pods(struct statd *s, const struct pod_sync *pods, struct pod_sync_res
 	strlist_fini(&told);
 	strlist_fini(&s->late);
 	for (size_t i = 0; i < pods->pods.n; i++) {
-		if (!wants(s, &pods->pods.v[i]))
+		if (!wants(s, pods, &pods->pods.v[i]))
 			continue;
 		strlist_add(&ret->sandbox_ids, pods->pods.v[i].sandbox_id);
 		strlist_add(&s->late, pods->pods.v[i].sandbox_id);

@@ -19,6 +19,7 @@ static const struct {
 	const char *reason, *type, *action;
 } reasons[EVENT_REASON_MAX] = {
 	[EVENT_PREPARE_FAILED] = {"PrepareFailed", "Warning", "Prepare"},
+	[EVENT_PARAMETER_IGNORED] = {"ParameterIgnored", "Warning", "Prepare"},
 	[EVENT_ATTACH_FAILED] = {"AttachFailed", "Warning", "Attach"},
 	[EVENT_ATTACHED_LATE] = {"AttachedLate", "Warning", "Attach"},
 	[EVENT_LEFTOVER_FREED] = {"LeftoverFreed", "Warning", "Free"},

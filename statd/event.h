@@ -15,6 +15,7 @@ struct claim_ref;
 
 enum event_reason {
 	EVENT_PREPARE_FAILED, /* claim */
+	EVENT_PARAMETER_IGNORED, /* claim: it is prepared without one that is not known */
 	EVENT_ATTACH_FAILED,  /* pod */
 	EVENT_ATTACHED_LATE,  /* pod: its containers ran without the device for a while */
 	EVENT_LEFTOVER_FREED, /* claim: what an interrupted preparation had left */

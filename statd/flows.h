@@ -5,8 +5,13 @@
  * The flows: each is a state machine of its own, started by a call and answered by it. Each
  * holds the locks it needs ("claim" by UID, then "pod" by UID) from its first step to its last.
  *
- * Locks, and what a table row is worth: whoever holds a claim's lock alone inserts and deletes
- * rows of that claim; whoever holds a pod's lock alone changes where the pod's devices are.
+ * Locks, and what a table row is worth: rows of a claim are inserted, deleted and given to another
+ * pod under the claim's lock and those of all pods concerned; where a pod's devices are changes under
+ * the pod's lock. A row is there before its device is touched and until it is free, so it is what
+ * keeps two claims from having one device.
+ *
+ * The claim's record (record.h) says what its rows say, and is written before and after each change
+ * in the kernel: before, a write that fails fails the flow.
  */
 
 #include "common/rpc.h"
@@ -31,12 +36,31 @@ void pod_check(const struct statd *s, const struct pod_ref *pod, struct pod_chec
 
 /* A part of other flows: takes the devices in these rows (keys of the allocations table, all
  * attached to one sandbox) back out of it, the last first. Goes on past one that fails; then
- * err is about all that did, and their rows keep sandbox and problem. The pod's lock is held by
- * the caller. keys is taken over. */
+ * err is about all that did, and their rows keep sandbox and problem. A sandbox whose namespace is
+ * not known any more has to have ended: then the devices must be on the host, where the kernel
+ * returned them. The pods' locks are held by the caller. keys is taken over. */
 void detach_rows(struct statd *s, const char *sandbox_id, struct strlist *keys,
 	void (*done)(void *ctx, const struct err *err), void *ctx);
 
-/* restore.c: fills the allocations table from the store; ends with statd serving managers. */
+/* let_go.c, a part of other flows: takes the devices in these rows, all of one claim, out of the
+ * sandboxes that they are in, frees them in this order and deletes the rows. Goes on past one that
+ * fails; then err is about all that did, and their rows keep the problem. The locks of the claim
+ * and of the pods in the rows are held by the caller. keys is taken over. */
+void let_go(struct statd *s, struct strlist *keys,
+	void (*done)(void *ctx, const struct err *err), void *ctx);
+
+/* release.c: frees, in the background and until it succeeds, what is unfinished of this claim.
+ * interrupted: its preparation did not end, which its user is to know. */
+void release_later(struct statd *s, const char *claim_uid, bool interrupted);
+/* A manager is there: those that wait try now. */
+void release_now(struct statd *s);
+void release_close(struct statd *s);
+
+/* reclaim.c: a manager says that this device's link has appeared on the host. */
+void device_appeared(struct statd *s, enum manager_type manager, const char *device);
+
+/* restore.c: fills the allocations table from the node's own record, and from the store what that
+ * does not have; ends with statd serving managers. */
 void restore_begin(struct statd *s);
 /* A manager has said hello: hands it what was prepared before, and takes what it makes of
  * it. */
@@ -46,6 +70,10 @@ void restore_manager(struct statd *s, enum manager_type manager);
  * done for every manager once, statd is not ready. */
 void audit_manager(struct statd *s, enum manager_type manager);
 bool audit_complete(const struct statd *s);
+/* Frees what any manager finds in the kernel that belongs to this claim, which has no rows. A
+ * manager that cannot be asked fails it. The claim's lock is held by the caller. */
+void audit_claim(struct statd *s, const char *claim_uid,
+	void (*done)(void *ctx, const struct err *err), void *ctx);
 
 /* --- for flows ---------------------------------------------------------------------------- */
 
@@ -58,8 +86,40 @@ void row_set_problem(struct statd *s, const char *key, const struct err *err); /
 const char *row_key(const struct alloc_row *row, struct buf *out);
 /* Whether the device in this row is a link that is moved into the pod. */
 bool row_moves_link(const struct alloc_row *row);
-/* Whether its device is in this sandbox, whole. One that has a problem is not: its sysctls may not
- * be set, or it was to leave and could not; attaching it again makes it whole. */
-bool row_is_attached(const struct alloc_row *row, const char *sandbox_id);
+/* Whether its device is in this sandbox, whole, and can be taken back. One that has a problem is not:
+ * its sysctls may not be set, or it was to leave and could not; attaching it again makes it whole. One
+ * whose namespace is not known, as after a restart, is attached again to learn of it. */
+bool row_is_attached(const struct statd *s, const struct alloc_row *row, const char *sandbox_id);
+bool row_is_in_a_sandbox(const struct alloc_row *row);
+/* The row's device as its manager returned it; a copy. */
+void row_set_prepared(struct alloc_row *row, const struct device *device);
+/* The row names no sandbox any more. */
+void row_leave_sandbox(struct alloc_row *row);
+/* Closes the sandbox's namespace if no row names it any more. */
+void sandbox_drop_unused(struct statd *s, const char *sandbox_id);
+/* Whether the pod may have it: it is not known which one does, and the pod is among them. */
+bool row_may_be_of(const struct alloc_row *row, const char *pod_uid);
+/* Whether the row is of the claim that a container was given under this name (struct pod_ref). */
+bool row_is_of_claim(const struct alloc_row *row, const char *claim);
+/* Whether the pod has a row of it. */
+bool claim_is_of_pod(const struct statd *s, const char *claim, const char *pod_uid);
+/* Rows that are some pod's, but it is not known which: an index value. */
+#define POD_UNKNOWN ""
 /* Adds up failures: the first one's kind, all messages. */
 void err_join(struct err *all, const struct err *err);
+
+/* Adds the pod, and all that may have the claim's devices, to the locks to be taken. */
+void add_pod_locks(const struct statd *s, const char *claim_uid, struct locks *locks);
+
+/* Writes the claim's record, and marks its pods, by its rows and by whether its status is due; one
+ * that holds nothing any more has none. */
+int record_save(struct statd *s, const char *claim_uid, struct err *err);
+/* Where the kernel has been changed already: what the record says is then behind, and the same flow
+ * brings it up to date when it is repeated. */
+void record_save_or_log(struct statd *s, const char *claim_uid);
+/* The claim's status is to say what its rows say, and its record that this is due. */
+void status_follow_rows(struct statd *s, const struct claim_ref *claim);
+/* The pod has a row less. */
+void record_check_pod(struct statd *s, const char *pod_uid);
+/* All pods' marks, by the rows. */
+void record_prune_pods(struct statd *s);

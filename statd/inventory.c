@@ -13,7 +13,6 @@
 
 struct report {
 	const char *manager;
-	enum manager_type type;
 	const struct device **devices; /* sorted by name, each name once */
 	size_t n;
 };
@@ -51,7 +50,6 @@ static void report_init(
 
 	*r = (struct report){
 		.manager = manager_type_name(type),
-		.type = type,
 		.devices = xcalloc(list->devices.n, sizeof(*r->devices)),
 	};
 	for (size_t i = 0; i < list->devices.n; i++) {
@@ -75,25 +73,6 @@ static void report_init(
 	}
 }
 
-static bool is_dedicated(const struct device *device)
-{
-	return !device->allow_multiple.set || !device->allow_multiple.v;
-}
-
-static void merge_prepared(
-	const struct tables *tables, const struct report *r, struct device *device)
-{
-	const struct table_row *at =
-		table_index_first(tables->allocations, ALLOC_BY_DEVICE, device->name);
-
-	for (; at; at = table_index_next(at, ALLOC_BY_DEVICE)) {
-		const struct alloc_row *row = alloc_row_of(at);
-
-		if (row->prepared && str_equal(row->manager, r->manager))
-			device_merge(r->type, device, row->prepared);
-	}
-}
-
 static void put_device(
 	struct tables *tables, const struct report *r, const struct device *device)
 {
@@ -112,10 +91,7 @@ static void put_device(
 	row.manager = xstrdup(r->manager);
 	row.device = xcalloc(1, sizeof(*row.device));
 	rec_copy(&rec_device, row.device, device);
-	if (is_dedicated(device))
-		merge_prepared(tables, r, row.device);
 	if (old) {
-		device_merge(r->type, row.device, old->device);
 		row.pool = xstrdup_opt(old->pool);
 		row.note = xstrdup_opt(old->note);
 	}
@@ -152,44 +128,4 @@ void inventory_report(
 	table_initialized(tables->devices, schema_initializer(manager));
 	db_commit(tables->db);
 	free(r.devices);
-}
-
-static void set_member(struct packed **object, const char *name, json_t *value)
-{
-	json_t *opened = *object ? packed_open(*object) : json_object();
-
-	(void)json_object_set_new(opened, name, value);
-	free(*object);
-	*object = packed_take(opened);
-}
-
-static char *driver_of(const struct device *device)
-{
-	json_t *attributes = device->attributes ? packed_open(device->attributes) : NULL;
-	const char *driver = json_string_value(
-		json_object_get(json_object_get(attributes, "driver"), "string"));
-	char *copy = xstrdup_opt(driver);
-
-	json_decref(attributes);
-	return copy;
-}
-
-/* Then it has no link, and that is no news that is missing. */
-static bool has_another_driver(const struct device *fresh, const struct device *old)
-{
-	cleanup_free char *now = driver_of(fresh), *before = driver_of(old);
-
-	return now && before && strcmp(now, before) != 0;
-}
-
-void device_merge(enum manager_type manager, struct device *fresh, const struct device *old)
-{
-	if (manager != MANAGER_SRIOV || is_text(fresh->kernel_if_name) ||
-		!is_text(old->kernel_if_name) || has_another_driver(fresh, old))
-		return;
-	free(fresh->kernel_if_name);
-	fresh->kernel_if_name = xstrdup(old->kernel_if_name);
-	set_member(&fresh->state, "KernelIfaceName", json_string(old->kernel_if_name));
-	set_member(&fresh->attributes, "kernelIfName",
-		json_pack("{s:s}", "string", old->kernel_if_name));
 }

@@ -86,17 +86,16 @@ static void unmake_due(struct lockset *set, struct lock_queue *q)
 	q->due = false;
 }
 
-void lock_take(struct lockset *set, struct lock *lock, const char *kind, const char *name,
+static void take(struct lockset *set, struct lock *lock, const char *key,
 	void (*granted)(void *ctx), void *ctx)
 {
-	cleanup_free char *key = xasprintf("%s/%s", kind, name);
 	struct lock_queue *q;
 
 	assert(!lock->queue);
 	HASH_FIND_STR(set->queues, key, q);
 	if (!q) {
 		q = xcalloc(1, sizeof(*q));
-		q->name = take_ptr(key);
+		q->name = xstrdup(key);
 		q->tail = &q->head;
 		HASH_ADD_KEYPTR(hh, set->queues, q->name, strlen(q->name), q);
 		make_due(set, q);
@@ -104,6 +103,14 @@ void lock_take(struct lockset *set, struct lock *lock, const char *kind, const c
 	*lock = (struct lock){.queue = q, .granted = granted, .ctx = ctx};
 	*q->tail = lock;
 	q->tail = &lock->next;
+}
+
+void lock_take(struct lockset *set, struct lock *lock, const char *kind, const char *name,
+	void (*granted)(void *ctx), void *ctx)
+{
+	cleanup_free char *key = xasprintf("%s/%s", kind, name);
+
+	take(set, lock, key, granted, ctx);
 }
 
 bool lock_is_held(const struct lockset *set, const char *kind, const char *name)
@@ -140,4 +147,66 @@ void lock_release(struct lockset *set, struct lock *lock)
 	HASH_DEL(set->queues, q);
 	free(q->name);
 	free(q);
+}
+
+/* --- several at once ---------------------------------------------------------------------- */
+
+void locks_add(struct locks *l, const char *kind, const char *name)
+{
+	cleanup_free char *key = xasprintf("%s/%s", kind, name);
+
+	assert(!l->v);
+	if (!strlist_has(&l->names, key))
+		strlist_add(&l->names, key);
+}
+
+bool locks_have(const struct locks *l, const char *kind, const char *name)
+{
+	cleanup_free char *key = xasprintf("%s/%s", kind, name);
+
+	return strlist_has(&l->names, key);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void take_next(struct locks *l);
+
+static void on_one_granted(void *ctx)
+{
+	struct locks *l = ctx;
+
+	l->at++;
+	if (l->at == l->names.n)
+		l->granted(l->ctx);
+	else
+		take_next(l);
+}
+
+static void take_next(struct locks *l)
+{
+	take(l->set, &l->v[l->at], l->names.v[l->at], on_one_granted, l);
+}
+
+void locks_take(
+	struct lockset *set, struct locks *l, void (*granted)(void *ctx), void *ctx)
+{
+	assert(l->names.n > 0 && !l->v);
+	qsort(l->names.v, l->names.n, sizeof(*l->names.v), compare_names);
+	l->set = set;
+	l->v = xcalloc(l->names.n, sizeof(*l->v));
+	l->granted = granted;
+	l->ctx = ctx;
+	take_next(l);
+}
+
+void locks_release(struct locks *l)
+{
+	for (size_t i = 0; l->v && i < l->names.n; i++)
+		lock_release(l->set, &l->v[i]);
+	free(l->v);
+	strlist_fini(&l->names);
+	*l = (struct locks){0};
 }

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <uv.h>
 
+#include "common/util.h"
+
 struct lockset;
 
 struct lockset *lockset_new(uv_loop_t *loop);
@@ -33,3 +35,25 @@ void lock_take(struct lockset *set, struct lock *lock, const char *kind, const c
 bool lock_is_held(const struct lockset *set, const char *kind, const char *name);
 /* Gives it back; of one that is not held or waited for, nothing. */
 void lock_release(struct lockset *set, struct lock *lock);
+
+/* --- several at once ---------------------------------------------------------------------- */
+
+/* The locks that a flow needs together, taken one after the other in the byte order of their
+ * names, which puts claims before pods. Zero it before use. */
+struct locks {
+	struct lockset *set;
+	struct strlist names; /* "kind/name" */
+	struct lock *v;       /* one a name, in order, once they are being taken */
+	size_t at;
+	void (*granted)(void *ctx);
+	void *ctx;
+};
+
+/* Before they are taken; a name that is there already is ignored. */
+void locks_add(struct locks *l, const char *kind, const char *name);
+bool locks_have(const struct locks *l, const char *kind, const char *name);
+/* granted() is called once all are ours; there must be one at least. */
+void locks_take(
+	struct lockset *set, struct locks *l, void (*granted)(void *ctx), void *ctx);
+/* Gives all back, also while they are being taken, and leaves it empty. */
+void locks_release(struct locks *l);

@@ -28,7 +28,19 @@ static const struct cli_option options_table[] = {
 		"which context of the kubeconfig, instead of its current one"),
 	OPTION("service-account-dir", service_account_dir, "DIR", CLI_PATH,
 		"where the container's token and CA are"),
+	{.name = "unknown-parameters",
+		.type = CLI_TEXT,
+		.offset = offsetof(struct statd_options, unknown_parameters),
+		.arg = "ACTION",
+		.doc = "what to do with a parameter of a claim that is not known",
+		.choices = "refuse|warn"},
 	OPTION("runtime-dir", runtime_dir, "DIR", CLI_PATH, "where the sockets are"),
+	OPTION("state-dir", state_dir, "DIR", CLI_PATH,
+		"where it is recorded what is prepared, on a tmpfs; state in the runtime "
+		"directory if not given"),
+	{.name = "wait-for-status", .type = CLI_FLAG,
+		.offset = offsetof(struct statd_options, wait_for_status),
+		.doc = "answer the kubelet when the claim's status is written, not before"},
 	OPTION("user", user, "USER[:GROUP]", CLI_TEXT, "become this user, by name or number"),
 	OPTION("manager-group", manager_group, "GROUP", CLI_TEXT, "group of manager.sock"),
 	OPTION("front-group", front_group, "GROUP", CLI_TEXT, "group of front.sock"),
@@ -50,6 +62,7 @@ int main(int argc, char **argv)
 		.runtime_dir = "/run/netclaim",
 		.user = "netclaim",
 		.service_account_dir = KUBE_SERVICE_ACCOUNT_DIR,
+		.unknown_parameters = "refuse",
 	};
 	const struct privileges *privileges;
 	struct identity who = {0};
@@ -61,7 +74,7 @@ int main(int argc, char **argv)
 	daemon_begin(&cli, argc, argv, &options, &options.base);
 	if (geteuid() == 0 && identity_parse(options.user, &who, &err) < 0)
 		return daemon_cannot_start(&err);
-	if (statd_open(&statd, &loop, &options, &err) < 0)
+	if (statd_open(&statd, &loop, &options, &who, &err) < 0)
 		return daemon_cannot_start(&err);
 	privileges =
 		statd.cluster.access.server ? &statd_cluster_privileges : &statd_privileges;

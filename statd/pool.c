@@ -6,14 +6,15 @@
  * `meanings`, which is the seed's "Pool filters".
  *
  * All that is compared is among the device's attributes, and so users see in a ResourceSlice
- * what a filter sees. What is not there, or empty, is in no list, since no list has an empty
- * text.
+ * what a filter sees; but for alternative names of interfaces, which an attribute has no place
+ * for. What is not there, or empty, is in no list, since no list has an empty text.
  */
 #include "statd/pool.h"
 
 #include <string.h>
 
 #include "common/check.h"
+#include "common/mp.h"
 
 #define POOL_MAX_TEXTS       4096 /* of one list: as many as a manager may have devices */
 #define ATTRIBUTE_PCI_BUS_ID "resource.kubernetes.io/pciBusID"
@@ -66,9 +67,9 @@ static const struct rec_field pool_filter_fields[N_FIELDS] = {
 	[DEVICE_MANAGERS] = FILTER_FIELD(
 		device_managers, "deviceManagers", check_manager_type, "types of managers"),
 	[IF_NAMES] = FILTER_FIELD(
-		if_names, "ifNames", check_kernel_if_name, "interface names on the host"),
+		if_names, "ifNames", check_any_if_name, "interface names on the host"),
 	[PF_NAMES] = FILTER_FIELD(
-		pf_names, "pfNames", check_kernel_if_name, "names of physical functions"),
+		pf_names, "pfNames", check_any_if_name, "names of physical functions"),
 	[PARENT_IF_NAMES] = FILTER_FIELD(parent_if_names, "parentIfNames", check_kernel_if_name,
 		"names of parent interfaces"),
 	[PCI_ADDRS] = FILTER_FIELD(pci_addrs, "pciAddrs", check_pci_addr, "PCI addresses"),
@@ -129,6 +130,36 @@ static char *attribute_text(const struct device *device, const char *name)
 	return text ? text : xstrdup("");
 }
 
+/* Whether one of the device's alternatives to this attribute's value is in the list. */
+static bool has_alternative(
+	const struct strlist *list, const struct device *device, const char *attribute)
+{
+	struct mp_cursor c;
+	struct mp_value texts;
+	bool found = false;
+
+	if (!device->alternatives)
+		return false;
+	c = mp_cursor(device->alternatives->bytes);
+	if (!mp_find(&c, attribute))
+		return false;
+	texts = mp_next(&c);
+	for (uint32_t i = 0; !found && texts.type == MP_LIST && i < texts.count; i++) {
+		const struct mp_cursor here = c;
+		const struct mp_value v = mp_next(&c);
+		cleanup_free char *text = NULL;
+
+		if (v.type == MP_TEXT) {
+			text = xmemdup0(v.text.v, v.text.len);
+			found = strlist_has(list, text);
+		} else {
+			c = here;
+			mp_skip(&c);
+		}
+	}
+	return found;
+}
+
 static bool has_manager(const struct strlist *names, enum manager_type manager)
 {
 	for (size_t i = 0; i < names->n; i++)
@@ -151,7 +182,7 @@ static bool field_takes(const struct pool_filter *filter, int field, enum manage
 	if (!meaning->attribute)
 		return has_manager(list, manager);
 	text = attribute_text(device, meaning->attribute);
-	return strlist_has(list, text);
+	return strlist_has(list, text) || has_alternative(list, device, meaning->attribute);
 }
 
 /* The first field that does not take the device; N_FIELDS if all do. */

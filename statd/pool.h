@@ -10,7 +10,7 @@
 #include "common/rec.h"
 
 /* A device is in if every list that is not empty takes it; what each means to a kind of device
- * is pool.c's table. */
+ * is pool.c's table. Names of interfaces may be alternative ones. */
 struct pool_filter {
 	struct strlist device_managers; /* types; the case does not matter */
 	struct strlist if_names;        /* on the host */

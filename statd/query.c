@@ -225,6 +225,53 @@ static void add_notes(const struct statd *s, struct status_result *r)
 	}
 }
 
+/* What the records and the claims' status lack. */
+static void add_own_notes(const struct statd *s, struct strlist *notes)
+{
+	const size_t due = status_queue_count(&s->status);
+
+	if (due > 0 && s->status.trouble) {
+		cleanup_free char *text = xasprintf("the status of %zu claims is still to be "
+						    "written: %s",
+			due, s->status.trouble);
+
+		strlist_add(notes, text);
+	}
+	if (s->records.on_disk) {
+		cleanup_free char *text = xasprintf("the state directory %s is not on a tmpfs: "
+						    "each step of a claim waits for a disk",
+			s->records.path);
+
+		strlist_add(notes, text);
+	}
+	for (size_t i = 0; i < s->broken.n; i++) {
+		cleanup_free char *text = xasprintf(
+			"the record of claim %s in %s cannot be read; what it has stays held "
+			"until it is unprepared",
+			s->broken.v[i], s->records.path);
+
+		strlist_add(notes, text);
+	}
+	if (s->has_unreadable)
+		strlist_add(notes,
+			"a claim could not be read at the start; devices with the mark of a "
+			"claim that is not known stay held until a start that reads all");
+}
+
+static void add_calls(const struct statd *s, struct status_result *r)
+{
+	const struct kube_counts *counts = s->cluster.kube ? kube_counts(s->cluster.kube) : NULL;
+
+	if (!counts)
+		return;
+	r->calls.v = xcalloc(counts->n, sizeof(*r->calls.v));
+	for (size_t i = 0; i < counts->n; i++)
+		r->calls.v[r->calls.n++] = (struct status_calls){
+			.request = (char *)(uintptr_t)counts->v[i].request,
+			.count = {(int64_t)counts->v[i].n, true},
+		};
+}
+
 static char *describe_config(const struct statd *s)
 {
 	if (s->options->config)
@@ -249,17 +296,21 @@ void query_status(struct statd *s, struct rpc_call *call)
 		.devices = {(int64_t)table_count(s->tables.devices), true},
 		.allocations = {(int64_t)table_count(s->tables.allocations), true},
 		.revision = {(int64_t)db_revision(s->tables.db), true},
+		.status_due = {(int64_t)status_queue_count(&s->status), true},
 	};
 
 	if (s->cluster.note)
 		strlist_add(&r.notes, s->cluster.note);
+	add_own_notes(s, &r.notes);
 	add_notes(s, &r);
 	add_missing(s, &r.missing);
 	add_peers(s, &r);
+	add_calls(s, &r);
 	rpc_reply(call, &r, NULL);
 	strlist_fini(&r.missing);
 	strlist_fini(&r.notes);
 	free(r.peers.v);
+	free(r.calls.v);
 }
 
 /* --- pools -------------------------------------------------------------------------------- */

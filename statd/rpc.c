@@ -88,9 +88,21 @@ static void serve_manager_devices(
 	statd_check_ready(s);
 }
 
+static void serve_manager_appeared(
+	void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+{
+	const struct device_appeared *device = request;
+	struct statd *s = ctx;
+	enum peer_role role = peer_role_of_conn(&s->peers, rpc_call_conn(call));
+
+	if (role != PEER_NONE && role < PEER_NETNSD && !s->stopping)
+		device_appeared(s, (enum manager_type)role, device->name);
+}
+
 static const struct rpc_service manager_services[] = {
 	{API_MANAGER_HELLO, serve_manager_hello},
 	{API_MANAGER_DEVICES, serve_manager_devices},
+	{API_MANAGER_APPEARED, serve_manager_appeared},
 };
 
 /* --- front.sock --------------------------------------------------------------------------- */
@@ -109,6 +121,8 @@ static void serve_front_hello(
 		.registration_timeout_ms = {spec->registration_timeout_s.v * 1000, true},
 		.max_attempts = {spec->max_attempts.v, true},
 		.ready = {s->ready, true},
+		.state_dev = {s->records.dev, true},
+		.state_ino = {s->records.ino, true},
 	};
 
 	if (role == PEER_NONE) {

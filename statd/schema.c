@@ -59,10 +59,18 @@ static const char *alloc_pod(const void *rec)
 	return row->pod_uid;
 }
 
+static const char *alloc_sandbox(const void *rec)
+{
+	const struct alloc_row *row = rec;
+
+	return row->sandbox_id && *row->sandbox_id ? row->sandbox_id : NULL;
+}
+
 static const struct table_index_def alloc_indexes[] = {
 	[ALLOC_BY_CLAIM] = {"claim-uid", alloc_claim},
 	[ALLOC_BY_DEVICE] = {"device-name", alloc_device},
 	[ALLOC_BY_POD] = {"pod-uid", alloc_pod},
+	[ALLOC_BY_SANDBOX] = {"sandbox-id", alloc_sandbox},
 };
 
 static const struct table_def allocations_def = {

@@ -29,6 +29,7 @@ enum alloc_index {
 	ALLOC_BY_CLAIM,  /* "claim-uid" */
 	ALLOC_BY_DEVICE, /* "device-name" */
 	ALLOC_BY_POD,    /* "pod-uid" */
+	ALLOC_BY_SANDBOX, /* "sandbox-id"; beyond the seed's */
 };
 
 void tables_init(struct tables *tables);

@@ -128,8 +128,21 @@ static void expect_peers(struct statd *s)
 		peer_expect(&s->peers, (enum peer_role)r);
 }
 
-int statd_open(
-	struct statd *s, uv_loop_t *loop, const struct statd_options *options, struct err *err)
+/* For those who may connect to front.sock: nrihookd looks for its pods there. */
+static int open_records(struct statd *s, const struct identity *who, struct err *err)
+{
+	const struct statd_options *o = s->options;
+	cleanup_free char *path = o->state_dir ? xstrdup(o->state_dir)
+					       : xasprintf("%s/state", o->runtime_dir);
+	gid_t reader = 0;
+
+	if (o->front_group && group_parse(o->front_group, &reader, err) < 0)
+		return -1;
+	return records_open(&s->records, path, who, reader, err);
+}
+
+int statd_open(struct statd *s, uv_loop_t *loop, const struct statd_options *options,
+	const struct identity *who, struct err *err)
 {
 	*s = (struct statd){.loop = loop, .options = options, .started_ms = wall_ms()};
 	for (int i = 0; i < SOCKET_MAX; i++)
@@ -144,7 +157,9 @@ int statd_open(
 	tables_init(&s->tables);
 	table_expect(s->tables.allocations, INITIALIZER_RESTORE);
 	peers_init(&s->peers);
-	return open_sockets(s, err);
+	if (open_sockets(s, err) < 0)
+		return -1;
+	return open_records(s, who, err);
 }
 
 /* --- configured --------------------------------------------------------------------------- */
@@ -169,6 +184,7 @@ void statd_configured(struct statd *s)
 	expect_peers(s);
 	if (!s->store)
 		s->store = store_kube_new(s->loop, s->cluster.kube, s->config.node_name);
+	s->store->driver_name = s->config.spec.driver_name;
 	if (open_sink(s, &err) < 0) {
 		LOG(ERROR, FIELDS(F("err", err.message)), "cannot publish ResourceSlices");
 		daemon_fail(&s->daemon);
@@ -186,6 +202,7 @@ void statd_start(struct statd *s)
 	s->locks = lockset_new(s->loop);
 	(void)uv_timer_init(s->loop, &s->restore_retry);
 	s->restore_retry.data = s;
+	status_queue_init(&s->status, s);
 	publisher_init(s);
 	s->watches[0] = table_watch(s->tables.devices, on_table_changed, s);
 	s->watches[1] = table_watch(s->tables.allocations, on_table_changed, s);
@@ -206,6 +223,8 @@ static void close_all(struct statd *s)
 	lockset_free(s->locks);
 	s->locks = NULL;
 	uv_close((uv_handle_t *)&s->restore_retry, NULL);
+	release_close(s);
+	status_queue_close(&s->status);
 	publisher_close(s);
 	store_free(s->store);
 	s->store = NULL;
@@ -241,7 +260,12 @@ void statd_fini(struct statd *s)
 {
 	query_forget_all(s);
 	sandbox_drop_all(&s->sandboxes);
+	status_queue_fini(&s->status);
+	records_close(&s->records);
 	strmap_fini(&s->unprepared);
+	strlist_fini(&s->broken);
+	strmap_fini(&s->broken_devices);
+	strlist_fini(&s->from_status);
 	strlist_fini(&s->late);
 	free(s->waiting);
 	cluster_fini(&s->cluster);

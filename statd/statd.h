@@ -16,9 +16,11 @@
 #include "statd/lock.h"
 #include "statd/peers.h"
 #include "statd/publisher.h"
+#include "statd/record.h"
 #include "statd/sandbox_table.h"
 #include "statd/schema.h"
 #include "statd/slice_sink.h"
+#include "statd/status_queue.h"
 #include "statd/store.h"
 
 /* sandbox.c: with files only, and with an API server */
@@ -30,16 +32,17 @@ struct statd_options {
 	const char *node_name;
 	const char *claims_dir; /* NULL: the API server's claims */
 	const char *kubeconfig, *kube_context, *service_account_dir;
+	const char *unknown_parameters; /* refuse or warn */
 	const char *runtime_dir;
+	const char *state_dir; /* NULL: "state" below the runtime directory */
 	const char *user;
+	bool wait_for_status; /* a prepare is answered when the claim's status is written */
 	const char *manager_group, *front_group, *query_group;
 };
 
 enum statd_socket { SOCKET_MANAGER, SOCKET_FRONT, SOCKET_QUERY, SOCKET_MAX };
 
-/* Devices that a claim is being prepared for right now, so that no other is at the same
- * time. */
-struct hold;
+struct release;
 
 struct statd {
 	uv_loop_t *loop;
@@ -55,7 +58,11 @@ struct statd {
 	struct store *store;
 	struct slice_sink *sink;
 	struct lockset *locks;
-	struct hold *holds;
+	struct records records;
+	struct strlist broken; /* claims, by UID, whose records cannot be read */
+	struct strmap broken_devices; /* that those records name -> UID of the claim */
+	struct status_queue status;
+	struct release *releases;
 	struct sandbox *sandboxes;
 	struct strlist late; /* sandboxes that run without their devices since the last sync */
 	struct peers peers;
@@ -70,16 +77,20 @@ struct statd {
 	/* restoring */
 	uv_timer_t restore_retry;
 	unsigned restore_attempts;
+	struct strlist from_status; /* claims that are not recorded yet */
 	struct strmap unprepared; /* UID -> namespace/name: allocated to a pod, not prepared */
+	/* The store has a claim that cannot be read: what a mark in the kernel belongs to may not be
+	 * known, so leftovers are kept. */
+	bool has_unreadable;
 	bool audited[MANAGER_TYPE_MAX];
 
 	struct publisher publisher;
 };
 
-/* The privileged part: configuration, store, sockets. loop is only remembered: it is made when
- * the process is confined. */
-int statd_open(
-	struct statd *s, uv_loop_t *loop, const struct statd_options *options, struct err *err);
+/* The privileged part: configuration, store, records, sockets. loop is only remembered: it is made
+ * when the process is confined. who: the user that the process becomes, if it is root. */
+int statd_open(struct statd *s, uv_loop_t *loop, const struct statd_options *options,
+	const struct identity *who, struct err *err);
 /* Starts to work: finds its configuration, restores, then serves. query.sock is served from the
  * start, so that people can see what is waited for. */
 void statd_start(struct statd *s);

@@ -18,14 +18,18 @@
 struct store;
 struct claim;
 
-/* claim: a ResourceClaim object, borrowed; NULL and err if it could not be had. */
+/* claim: what concerns the driver of a ResourceClaim (claim_mask.h), borrowed; NULL and err if it
+ * could not be had. */
 typedef void store_claim_cb(void *ctx, const struct err *err, const json_t *claim);
 typedef void store_done_cb(void *ctx, const struct err *err);
-/* What a listing finds, one after the other, so that nobody holds all of it. */
+/* What a listing finds, one after the other, so that the store never holds all of it. */
 struct store_listing {
 	/* An object that this node's pods may use, borrowed, each once. */
 	void (*claim)(void *ctx, const json_t *claim);
-	/* What could not be read or is missing; the listing goes on. */
+	/* There is an object that may be a claim of this node's pods, or names one, and it cannot
+	 * be read: which devices it holds is not known. The listing goes on. */
+	void (*unreadable)(void *ctx, const char *text);
+	/* Anything else that is wrong or missing; the listing goes on. */
 	void (*problem)(void *ctx, const char *text);
 	/* The end; err: the store could not be read, and what came before does not count. */
 	store_done_cb *done;
@@ -36,15 +40,20 @@ struct store_ops {
 	void (*get_claim)(struct store *store, const char *namespace, const char *name,
 		store_claim_cb *cb, void *ctx);
 	/* Makes `devices` (an array) all the entries that the driver has in the claim's status,
-	 * and leaves those of others alone; ERR_CONFLICT if the claim that is there by now is
-	 * another. claim is as it was read, borrowed for the call. */
-	void (*write_status)(struct store *store, const struct claim *claim,
-		const char *driver_name, const json_t *devices, store_done_cb *cb, void *ctx);
-	/* The driver is done with this claim. In a cluster the claim controller deallocates it
-	 * and its status goes with that; a store that has no such controller lets go of the
-	 * status here, so that a restart does not restore what was freed. */
-	void (*release)(struct store *store, const struct claim_ref *claim, store_done_cb *cb,
-		void *ctx);
+	 * and leaves those of other drivers as they are, byte for byte. as_read is the claim as
+	 * it was read a moment ago, which saves a read; NULL: the claim is read first. Both are
+	 * borrowed for the call.
+	 *
+	 * ERR_NOT_FOUND: the claim does not exist any more. ERR_CONFLICT: another claim has its
+	 * name. Both are final and mean nothing else: whatever may pass has another kind. */
+	void (*write_status)(struct store *store, const struct claim_ref *claim,
+		const struct claim *as_read, const char *driver_name, const json_t *devices,
+		store_done_cb *cb, void *ctx);
+	/* Removes the driver's entries from the claim's status and leaves those of others as they
+	 * are, byte for byte. A claim that does not exist any more, that was replaced by another
+	 * of its name, or that has no such entry is success. */
+	void (*remove_status)(struct store *store, const struct claim_ref *claim,
+		const char *driver_name, store_done_cb *cb, void *ctx);
 	/* The claims of this node's pods; listing is borrowed and stays. */
 	void (*list)(struct store *store, const struct store_listing *listing, void *ctx);
 	void (*free)(struct store *store);
@@ -54,6 +63,8 @@ struct store_ops {
 struct store {
 	const struct store_ops *ops;
 	char *description; /* for people: "directory /var/lib/netclaim/claims" */
+	/* Whose part of the claims is read: borrowed, and set before the first call. */
+	const char *driver_name;
 };
 
 static inline void store_free(struct store *store)

@@ -7,6 +7,10 @@
  * replaced by another of the same name is never taken for the new one's. A reader gets both
  * merged: entries of the status file, and those of other drivers that the claim's file has.
  *
+ * Of a file only what concerns our driver is read (claim_mask.c): another driver's part of a claim
+ * may hold what no JSON or YAML reader takes. It stays in the claim's own file, which is never
+ * written.
+ *
  * Files are small and on a local disk, so they are read and written where the call is made;
  * only the answer waits for the loop.
  */
@@ -21,6 +25,7 @@
 #include "common/file.h"
 #include "common/util.h"
 #include "statd/claim.h"
+#include "statd/claim_mask.h"
 #include "statd/podclaims.h"
 
 #define STATUS_SUFFIX ".status.json"
@@ -49,7 +54,7 @@ struct answer {
 	bool failed;
 	struct err err;
 	json_t *claims, *pods; /* claims: the claim itself for claim_cb */
-	struct strlist problems;
+	struct strlist unreadable, problems;
 };
 
 /* --- answering ---------------------------------------------------------------------------- */
@@ -60,6 +65,7 @@ static void answer_closed(uv_handle_t *handle)
 
 	json_decref(a->claims);
 	json_decref(a->pods);
+	strlist_fini(&a->unreadable);
 	strlist_fini(&a->problems);
 	free(a);
 }
@@ -71,9 +77,11 @@ static void answer_listing(const struct answer *a)
 
 	json_array_foreach (a->claims, i, claim)
 		a->listing->claim(a->ctx, claim);
+	for (i = 0; i < a->unreadable.n; i++)
+		a->listing->unreadable(a->ctx, a->unreadable.v[i]);
 	for (i = 0; i < a->problems.n; i++)
 		a->listing->problem(a->ctx, a->problems.v[i]);
-	a->listing->done(a->ctx, NULL);
+	a->listing->done(a->ctx, a->failed ? &a->err : NULL);
 }
 
 static void answer_give(struct answer *a)
@@ -173,7 +181,7 @@ static int read_object(
 	cleanup_free char *path = xasprintf("%s/%s", s->path, file);
 	struct doc *doc;
 
-	if (doc_read(path, &doc, err) < 0)
+	if (doc_read_masked(path, &claim_mask, s->base.driver_name, &doc, err) < 0)
 		return -1;
 	*ret = json_incref(doc_root(doc));
 	doc_free(doc);
@@ -210,30 +218,31 @@ static int merge_status(
 	return 0;
 }
 
-/* Calls each(ctx, file) for files that `is`, until it returns true, which is handed on. */
-static bool each_file(const struct store_dir *s, bool (*is)(const char *name),
-	bool (*each)(void *ctx, const char *file), void *ctx)
+/* Calls each(ctx, file) for files that `is`, until it returns true. */
+static int each_file(const struct store_dir *s, bool (*is)(const char *name),
+	bool (*each)(void *ctx, const char *file), void *ctx, struct err *err)
 {
 	int fd = openat(s->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	const struct dirent *entry;
-	bool found = false;
 
 	if (!dir) {
+		(void)err_errno(err, errno, "listing %s", s->path);
 		close_fd(&fd);
-		return false;
+		return -1;
 	}
-	while (!found && (entry = readdir(dir)))
-		if (is(entry->d_name))
-			found = each(ctx, entry->d_name);
+	while ((entry = readdir(dir)))
+		if (is(entry->d_name) && each(ctx, entry->d_name))
+			break;
 	(void)closedir(dir);
-	return found;
+	return 0;
 }
 
 struct search {
 	const struct store_dir *store;
 	const char *namespace, *name;
 	char *file;
+	char *twin; /* another file with the same claim; NULL: none was found */
 	json_t *claim;
 	struct err unreadable; /* the first file that could not be read */
 };
@@ -244,6 +253,8 @@ static bool try_file(void *ctx, const char *file)
 	json_t *object;
 	struct err err;
 
+	if (str_equal(search->file, file))
+		return false;
 	if (read_object(search->store, file, &object, &err) < 0) {
 		if (err.kind != ERR_NOT_FOUND && search->unreadable.kind == ERR_NONE)
 			search->unreadable = err;
@@ -253,30 +264,50 @@ static bool try_file(void *ctx, const char *file)
 		json_decref(object);
 		return false;
 	}
+	if (search->file) {
+		search->twin = xstrdup(file);
+		json_decref(object);
+		return true;
+	}
 	search->file = xstrdup(file);
 	search->claim = object;
-	return true;
+	return false;
 }
 
-/* By the conventional names first, then whatever the files are called. */
-static bool find_claim(struct search *search)
+/* A file of objects whose name does not say whose claim is in it. */
+static bool is_unconventional(const char *name)
 {
+	return is_object_file(name) && !strchr(name, '_');
+}
+
+/* By the conventional names first, then whatever the files are called. A claim that has a file
+ * of a conventional name is not looked for in those of others. */
+static void find_claim(struct search *search)
+{
+	struct err err;
+
 	for (size_t i = 0; i < ARRAY_SIZE(suffixes); i++) {
 		cleanup_free char *file =
 			xasprintf("%s_%s%s", search->namespace, search->name, suffixes[i]);
 
 		if (faccessat(search->store->fd, file, F_OK, 0) == 0 && try_file(search, file))
-			return true;
+			return;
 	}
-	return each_file(search->store, is_object_file, try_file, search);
+	if (each_file(search->store, search->file ? is_unconventional : is_object_file, try_file,
+		    search, &err) < 0 &&
+		search->unreadable.kind == ERR_NONE)
+		search->unreadable = err;
 }
 
 static int load_claim(const struct store_dir *s, const char *namespace, const char *name,
 	char **ret_file, json_t **ret, struct err *err)
 {
 	struct search search = {.store = s, .namespace = namespace, .name = name};
+	cleanup_free char *twin = NULL;
 
-	if (!find_claim(&search)) {
+	find_claim(&search);
+	twin = search.twin;
+	if (!search.file) {
 		if (search.unreadable.kind != ERR_NONE) {
 			*err = search.unreadable;
 			return err_wrap(err, "claim %s/%s is not in %s, but this is", namespace,
@@ -285,7 +316,11 @@ static int load_claim(const struct store_dir *s, const char *namespace, const ch
 		return err_set(err, ERR_NOT_FOUND, "claim %s/%s is not in %s", namespace, name,
 			s->path);
 	}
-	if (merge_status(s, search.file, search.claim, err) < 0) {
+	if (twin)
+		(void)err_set(err, ERR_INVALID,
+			"claim %s/%s is in two files of %s, %s and %s: remove one of them",
+			namespace, name, s->path, search.file, twin);
+	if (twin || merge_status(s, search.file, search.claim, err) < 0) {
 		json_decref(search.claim);
 		free(search.file);
 		return -1;
@@ -318,7 +353,7 @@ static int write_json(
 	return 0;
 }
 
-static int write_claim_status(struct store_dir *s, const struct claim_metadata *ref,
+static int write_claim_status(struct store_dir *s, const struct claim_ref *ref,
 	const char *driver_name, const json_t *devices, struct err *err)
 {
 	cleanup_free char *file = NULL, *name = NULL;
@@ -343,14 +378,14 @@ static int write_claim_status(struct store_dir *s, const struct claim_metadata *
 	return r;
 }
 
-static void dir_write_status(struct store *base, const struct claim *claim,
-	const char *driver_name, const json_t *devices, store_done_cb *cb, void *ctx)
+static void dir_write_status(struct store *base, const struct claim_ref *claim,
+	const struct claim *as_read UNUSED, const char *driver_name, const json_t *devices,
+	store_done_cb *cb, void *ctx)
 {
 	struct answer *a = answer_new(base, ctx);
 
 	a->done_cb = cb;
-	a->failed = write_claim_status(
-			    a->store, claim->metadata, driver_name, devices, &a->err) < 0;
+	a->failed = write_claim_status(a->store, claim, driver_name, devices, &a->err) < 0;
 }
 
 /* Status files are found by the UID inside: the claim's own file may be gone, or another's by
@@ -358,41 +393,60 @@ static void dir_write_status(struct store *base, const struct claim *claim,
 struct removal {
 	const struct store_dir *store;
 	const char *uid;
-	int failure; /* errno */
+	bool done;
+	struct err err; /* why it is not known whether it is done */
 };
 
-static bool remove_status(void *ctx, const char *file)
+/* One that is no status, or not for us to read, is none that we wrote. */
+static bool is_foreign(const struct err *err)
+{
+	return !err->sys || err->sys == ENOENT || err->sys == EACCES || err->sys == ELOOP;
+}
+
+static bool remove_status_file(void *ctx, const char *file)
 {
 	struct removal *r = ctx;
 	json_t *written;
 	struct err err;
 	bool is_it;
 
-	if (read_object(r->store, file, &written, &err) < 0)
+	if (read_object(r->store, file, &written, &err) < 0) {
+		if (!is_foreign(&err))
+			r->err = err;
 		return false;
+	}
 	is_it = strcmp(text_at(written, "metadata", "uid"), r->uid) == 0;
 	json_decref(written);
 	if (!is_it)
 		return false;
+	r->done = true;
 	if (unlinkat(r->store->fd, file, 0) < 0 && errno != ENOENT)
-		r->failure = errno;
+		(void)err_errno(&r->err, errno, "%s: removing a claim's status",
+			r->store->path);
+	else
+		r->err = (struct err)ERR_INIT;
 	return true;
 }
 
-static void dir_release(
-	struct store *base, const struct claim_ref *claim, store_done_cb *cb, void *ctx)
+static void dir_remove_status(struct store *base, const struct claim_ref *claim,
+	const char *driver_name UNUSED, store_done_cb *cb, void *ctx)
 {
 	struct answer *a = answer_new(base, ctx);
-	struct removal removal = {.store = a->store, .uid = claim->uid};
+	struct removal removal = {.store = a->store, .uid = claim->uid, .err = ERR_INIT};
 	cleanup_free char *name =
 		xasprintf("%s_%s%s", claim->namespace, claim->name, STATUS_SUFFIX);
+	struct err err;
 
 	a->done_cb = cb;
-	if (faccessat(a->store->fd, name, F_OK, 0) < 0 || !remove_status(&removal, name))
-		(void)each_file(a->store, is_status_file, remove_status, &removal);
-	if (removal.failure)
-		a->failed = err_errno(&a->err, removal.failure, "%s: removing a claim's status",
-				    a->store->path) < 0;
+	if (faccessat(a->store->fd, name, F_OK, 0) == 0)
+		(void)remove_status_file(&removal, name);
+	if (!removal.done &&
+		each_file(a->store, is_status_file, remove_status_file, &removal, &err) < 0)
+		removal.err = err;
+	if (removal.err.kind != ERR_NONE) {
+		a->failed = true;
+		a->err = removal.err;
+	}
 }
 
 static bool list_file(void *ctx, const char *file)
@@ -404,7 +458,7 @@ static bool list_file(void *ctx, const char *file)
 
 	if (read_object(a->store, file, &object, &err) < 0) {
 		if (err.kind != ERR_NOT_FOUND)
-			strlist_add(&a->problems, err.message);
+			strlist_add(&a->unreadable, err.message);
 		return false;
 	}
 	kind = text_at(object, "kind", NULL);
@@ -412,7 +466,7 @@ static bool list_file(void *ctx, const char *file)
 		(void)json_array_append(a->pods, object);
 	} else if (strcmp(kind, "ResourceClaim") == 0) {
 		if (merge_status(a->store, file, object, &err) < 0)
-			strlist_add(&a->problems, err.message);
+			strlist_add(&a->unreadable, err.message);
 		else
 			(void)json_array_append(a->claims, object);
 	} else {
@@ -445,7 +499,7 @@ static void check_pod(struct answer *a, const json_t *pod)
 
 	if (podclaims_names(pod, &names, &err) < 0) {
 		(void)err_wrap(&err, "pod %s/%s", namespace, text_at(pod, "metadata", "name"));
-		strlist_add(&a->problems, err.message);
+		strlist_add(&a->unreadable, err.message);
 	}
 	for (size_t i = 0; i < names.n; i++) {
 		cleanup_free char *problem = NULL;
@@ -467,7 +521,7 @@ static void dir_list(struct store *base, const struct store_listing *listing, vo
 	a->listing = listing;
 	a->claims = json_array();
 	a->pods = json_array();
-	(void)each_file(a->store, is_object_file, list_file, a);
+	a->failed = each_file(a->store, is_object_file, list_file, a, &a->err) < 0;
 	json_array_foreach (a->pods, i, pod)
 		check_pod(a, pod);
 }
@@ -488,7 +542,7 @@ static const struct store_ops dir_ops = {
 	.kind = "directory",
 	.get_claim = dir_get_claim,
 	.write_status = dir_write_status,
-	.release = dir_release,
+	.remove_status = dir_remove_status,
 	.list = dir_list,
 	.free = dir_free,
 };
@@ -509,6 +563,7 @@ static bool remove_file(void *ctx, const char *file)
 struct store *store_dir_new(uv_loop_t *loop, const char *path, struct err *err)
 {
 	int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct err ignored;
 	struct store_dir *s;
 
 	if (fd < 0) {
@@ -520,6 +575,6 @@ struct store *store_dir_new(uv_loop_t *loop, const char *path, struct err *err)
 	s->path = xstrdup(path);
 	s->base.description = xasprintf("directory %s", path);
 	/* what a statd that was killed was writing */
-	(void)each_file(s, is_temporary, remove_file, s);
+	(void)each_file(s, is_temporary, remove_file, s, &ignored);
 	return &s->base;
 }

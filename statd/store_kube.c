@@ -18,6 +18,7 @@
 
 #include "common/hash.h"
 #include "common/log.h"
+#include "statd/claim_mask.h"
 #include "statd/podclaims.h"
 #include "statd/store_kube_internal.h"
 
@@ -25,7 +26,7 @@
 
 /* One try. Two rounds of these, a read and a write, are what a prepare takes at the most. */
 #define TRY_MS         5000
-/* A pod is some kilobytes, tens of them with long annotations, and 13 times that as a tree. */
+/* A pod is some kilobytes, tens of them with long annotations. */
 #define PODS_A_PAGE    25
 /* The connection takes as many at once. */
 #define CLAIMS_AT_ONCE KUBE_MAX_PARALLEL
@@ -58,9 +59,27 @@ static void op_end(struct op *op, const struct err *err, const struct op_answer 
 	uv_close((uv_handle_t *)&op->timer, op_closed);
 }
 
+/* A 404 says that the object does not exist only in the words of an API server that has the
+ * resource: what stands in front of it, or one that is starting, has others. */
+static bool is_missing(const struct kube_error *error)
+{
+	return error->status == 404 && strcmp(error->reason, "NotFound") == 0 &&
+	       !strstr(error->err.message, "could not find the requested resource");
+}
+
 static bool may_pass(const struct kube_error *error)
 {
-	return error->status == 0 || error->status == 429 || error->status >= 500;
+	return error->status == 0 || error->status == 429 || error->status >= 500 ||
+	       (error->status == 404 && !is_missing(error));
+}
+
+static struct err error_of(const struct kube_error *error)
+{
+	struct err err = error->err;
+
+	if (err.kind == ERR_NOT_FOUND && !is_missing(error))
+		err.kind = ERR_UNAVAILABLE;
+	return err;
 }
 
 static void on_next_try(uv_timer_t *timer)
@@ -71,37 +90,40 @@ static void on_next_try(uv_timer_t *timer)
 static void op_failed(struct op *op, const struct kube_error *error)
 {
 	uint64_t delay_ms = kube_backoff_ms(op->attempt++, error->retry_after_ms);
+	const struct err err = error_of(error);
 
 	if (!may_pass(error) || now_ms() + delay_ms - op->started_ms > STORE_KUBE_TRYING_MS) {
-		op_end(op, &error->err, NULL);
+		op_end(op, &err, NULL);
 		return;
 	}
 	LOG(DEBUG, FIELDS(F("err", error->err.message)), "trying once more");
 	(void)uv_timer_start(&op->timer, on_next_try, delay_ms, 0);
 }
 
-static void on_answer(void *ctx, const struct kube_error *error, const json_t *object)
-{
-	const struct op_answer answer = {.object = object};
-	struct op *op = ctx;
-
-	op->call = NULL;
-	if (error)
-		op_failed(op, error);
-	else
-		op_end(op, NULL, &answer);
-}
-
+/* Of a claim only what concerns our driver is decoded; of the binary form nothing. What was
+ * written is written, however its answer reads. */
 static void on_bytes(void *ctx, const struct kube_error *error, const void *bytes, size_t len)
 {
-	const struct op_answer answer = {.bytes = bytes, .len = len};
+	struct op_answer answer = {.bytes = bytes, .len = len};
 	struct op *op = ctx;
+	json_t *claim = NULL;
+	struct err err;
 
 	op->call = NULL;
-	if (error)
+	if (error) {
 		op_failed(op, error);
-	else
-		op_end(op, NULL, &answer);
+		return;
+	}
+	if (!op->accept && claim_parse(op->path, bytes, len, op->store->base.driver_name, &claim,
+				   &err) < 0 &&
+		strcmp(op->method, "GET") == 0) {
+		op->undecoded = true;
+		op_end(op, &err, NULL);
+		return;
+	}
+	answer.object = claim;
+	op_end(op, NULL, &answer);
+	json_decref(claim);
 }
 
 void op_try(struct op *op)
@@ -117,8 +139,7 @@ void op_try(struct op *op)
 		.timeout_ms = TRY_MS,
 	};
 
-	op->call = op->accept ? kube_start_bytes(op->store->kube, &request, on_bytes, op)
-			      : kube_start(op->store->kube, &request, on_answer, op);
+	op->call = kube_start_bytes(op->store->kube, &request, on_bytes, op);
 }
 
 struct op *op_new(struct store_kube *s, const char *method, const char *namespace,
@@ -156,31 +177,6 @@ static void kube_get_claim(struct store *base, const char *namespace, const char
 	op->ctx = ctx;
 	op->done = claim_read;
 	op_try(op);
-}
-
-/* --- release: the claim controller's work ------------------------------------------------- */
-
-static void on_released(uv_timer_t *timer)
-{
-	op_end(timer->data, NULL, NULL);
-}
-
-static void released(
-	struct op *op, const struct err *err, const struct op_answer *answer UNUSED)
-{
-	op->done_cb(op->ctx, err);
-}
-
-static void kube_release(
-	struct store *base, const struct claim_ref *claim, store_done_cb *cb, void *ctx)
-{
-	struct op *op = op_new(container_of(base, struct store_kube, base), "GET",
-		claim->namespace, claim->name, NULL);
-
-	op->done_cb = cb;
-	op->ctx = ctx;
-	op->done = released;
-	(void)uv_timer_start(&op->timer, on_released, 0, 0);
 }
 
 /* --- listing ------------------------------------------------------------------------------ */
@@ -227,11 +223,6 @@ static void listing_end(struct listing *l, const struct err *err)
 	to->done(ctx, err ? &copy : NULL);
 }
 
-static void tell_problem(const struct listing *l, const struct err *err)
-{
-	l->to->problem(l->ctx, err->message);
-}
-
 static void want(struct listing *l, const char *namespace, const char *name)
 {
 	size_t len = strlen(namespace) + 1 + strlen(name);
@@ -270,7 +261,7 @@ static void on_pod(void *ctx, const json_t *pod)
 		return;
 	if (podclaims_names(pod, &names, &err) < 0) {
 		(void)err_wrap(&err, "pod %s/%s", namespace, name);
-		tell_problem(l, &err);
+		l->to->unreadable(l->ctx, err.message);
 	}
 	for (size_t i = 0; i < names.n; i++)
 		want(l, namespace, names.v[i]);
@@ -286,11 +277,12 @@ static void claim_listed(struct op *op, const struct err *err, const struct op_a
 	l->under_way--;
 	if (!err) {
 		l->to->claim(l->ctx, answer->object);
+	} else if (op->undecoded) {
+		l->to->unreadable(l->ctx, err->message);
 	} else if (err->kind == ERR_NOT_FOUND) {
-		struct err missing;
+		cleanup_free char *missing = xasprintf("claim %s not found", op->wanted->key);
 
-		(void)err_set(&missing, ERR_NOT_FOUND, "claim %s not found", op->wanted->key);
-		tell_problem(l, &missing);
+		l->to->problem(l->ctx, missing);
 	} else if (l->err.kind == ERR_NONE) {
 		l->err = *err;
 	}
@@ -313,6 +305,13 @@ static void listing_next(struct listing *l)
 	}
 	if (l->under_way == 0)
 		listing_end(l, l->err.kind == ERR_NONE ? NULL : &l->err);
+}
+
+static void on_pod_undecoded(void *ctx, const struct err *err)
+{
+	struct listing *l = ctx;
+
+	l->to->unreadable(l->ctx, err->message);
 }
 
 static void on_pods_listed(
@@ -341,6 +340,7 @@ static void kube_list_claims(struct store *base, const struct store_listing *lis
 	kube_query(&query, "fieldSelector", selector);
 	l->pods = kube_list_start(
 		s->kube, path, query.data, PODS_A_PAGE, on_pod, on_pods_listed, l);
+	kube_list_set_mask(l->pods, &claim_mask, on_pod_undecoded);
 }
 
 /* --- the whole ---------------------------------------------------------------------------- */
@@ -373,7 +373,7 @@ static const struct store_ops kube_ops = {
 	.kind = "cluster",
 	.get_claim = kube_get_claim,
 	.write_status = store_kube_write_status,
-	.release = kube_release,
+	.remove_status = store_kube_remove_status,
 	.list = kube_list_claims,
 	.free = kube_store_free,
 };

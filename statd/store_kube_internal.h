@@ -24,7 +24,9 @@ struct store_kube {
 };
 
 struct op_answer {
-	const json_t *object; /* or */
+	/* As claim_parse() has it; NULL: another form was asked for, or it was written and its
+	 * answer cannot be decoded. */
+	const json_t *object;
 	const void *bytes;
 	size_t len;
 };
@@ -36,12 +38,13 @@ struct op {
 	uv_timer_t timer; /* until the next try */
 	unsigned attempt;
 	uint64_t started_ms;
+	bool undecoded; /* the server has answered, but not with a claim that can be decoded */
 	const char *method;
 	char *path;
 	const char *content_type; /* NULL: JSON */
 	json_t *body;             /* or */
 	struct buf bytes;
-	const char *accept; /* NULL: JSON; else the answer is in bytes */
+	const char *accept; /* NULL: JSON */
 	/* err NULL: there is an answer */
 	void (*done)(struct op *op, const struct err *err, const struct op_answer *answer);
 	/* whose it is */
@@ -56,6 +59,9 @@ struct op *op_new(struct store_kube *s, const char *method, const char *namespac
 	const char *name, const char *subresource);
 void op_try(struct op *op);
 
-/* store_ops.write_status */
-void store_kube_write_status(struct store *base, const struct claim *claim,
-	const char *driver_name, const json_t *devices, store_done_cb *cb, void *ctx);
+/* Of store_ops. */
+void store_kube_write_status(struct store *base, const struct claim_ref *claim,
+	const struct claim *as_read, const char *driver_name, const json_t *devices,
+	store_done_cb *cb, void *ctx);
+void store_kube_remove_status(struct store *base, const struct claim_ref *claim,
+	const char *driver_name, store_done_cb *cb, void *ctx);

@@ -55,7 +55,7 @@ def builddir():
 @pytest.fixture
 def rundir():
     """A directory of the test's own, with a path short enough for Unix sockets."""
-    path = Path(tempfile.mkdtemp(prefix="netclaim-"))
+    path = Path(tempfile.mkdtemp(prefix="netclaim-", dir=procs_module.MEMORY))
     yield path
     shutil.rmtree(path)
 

@@ -9,7 +9,8 @@
  *	                                sysctl of the link and brings it up
  *	detach NAME NETNS               a child process enters the namespace and deletes the link
  *	delete NAME                     deletes a link on the host
- *	replace DIR BYTES               a file is written, synced, renamed and its directory synced
+ *	replace DIR BYTES [synced]      a file is written and renamed; synced before, and its directory
+ *	                                afterwards
  *	spawn N PROGRAM                 N processes are started at once and end by themselves
  *
  * And without a time:
@@ -236,16 +237,17 @@ static void run_delete(void *ctx, char **words, size_t n UNUSED)
 	answer_since(started);
 }
 
-static void run_replace(void *ctx UNUSED, char **words, size_t n UNUSED)
+static void run_replace(void *ctx UNUSED, char **words, size_t n)
 {
 	uint64_t started = now_ns();
 	size_t len = (size_t)atol(words[1]);
+	const bool synced = n > 2 && strcmp(words[2], "synced") == 0;
 	cleanup_free char *data = xcalloc(1, len + 1);
 	cleanup_close int dir = open(words[0], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	cleanup_close int fd = openat(dir, ".bench.tmp", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 
-	if (fd < 0 || write(fd, data, len) != (ssize_t)len || fsync(fd) < 0 ||
-		renameat(dir, ".bench.tmp", dir, ".bench") < 0 || fsync(dir) < 0)
+	if (fd < 0 || write(fd, data, len) != (ssize_t)len || (synced && fsync(fd) < 0) ||
+		renameat(dir, ".bench.tmp", dir, ".bench") < 0 || (synced && fsync(dir) < 0))
 		lines_fail_errno(words[0]);
 	answer_since(started);
 }

@@ -36,6 +36,10 @@ def arguments():
                         help="devices and allocations of a full node (1000)")
     parser.add_argument("--burst", type=int, default=500, metavar="N",
                         help="claims prepared at once (500)")
+    parser.add_argument("--claims", type=int, default=200, metavar="N",
+                        help="claims with an API server, one every 0.7 s and back to back (200)")
+    parser.add_argument("--starts", type=int, default=30, metavar="N",
+                        help="starts with 1100 functions, with and without an API server (30)")
     parser.add_argument("--idle", type=float, default=10, metavar="S", help="seconds of idling (10)")
     parser.add_argument("--restores", type=int, default=5, metavar="N",
                         help="restarts of statd with an API server (5)")
@@ -48,7 +52,7 @@ def arguments():
     chosen = parser.parse_args()
     if chosen.smoke:
         chosen.runs, chosen.reps, chosen.many, chosen.burst, chosen.idle, chosen.cycles = 2, 5, 20, 10, 0.5, 40
-        chosen.restores = 1
+        chosen.restores, chosen.claims, chosen.starts = 1, 3, 2
     chosen.only = chosen.only.split(",")
     for name in chosen.only:
         if name not in measures.ALL:

@@ -33,19 +33,20 @@ def device(number):
     return made
 
 
-def make_claims(house, count):
-    """Allocated and reserved as the scheduler would have it, in a fraction of its time."""
+def make_claims(house, count, device_name="vf{}".format, begin=0, a_pod=CLAIMS_A_POD):
+    """Allocated and reserved as the scheduler would have it, in a fraction of its time. So many of them, for the
+    devices from number begin on."""
     cluster, made = house.cluster, []
     claims = f"{RESOURCE}/namespaces/{house.namespace}/resourceclaims"
-    for first in range(0, count, CLAIMS_A_POD):
-        names = [f"c{number}" for number in range(first, min(first + CLAIMS_A_POD, count))]
+    for first in range(begin, begin + count, a_pod):
+        names = [f"c{number}" for number in range(first, min(first + a_pod, begin + count))]
         pod = cluster.make_pod(house.namespace, f"p{first}", {name: name for name in names}, node=house.node)
         for number, name in enumerate(names, first):
             claim = cluster.ok("POST", claims, {
                 "metadata": {"name": name},
                 "spec": {"devices": {"requests": [{"name": "net", "exactly": {"deviceClassName": "any"}}]}}})
             claim["status"] = {
-                "allocation": {"devices": {"results": [h.result(f"vf{number}") | {"pool": house.node}]},
+                "allocation": {"devices": {"results": [h.result(device_name(number)) | {"pool": house.node}]},
                                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [
                                    {"key": "metadata.name", "operator": "In", "values": [house.node]}]}]}},
                 "reservedFor": [{"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}]}
@@ -140,15 +141,43 @@ def sizes(pid):
     return [sample.pss, sample.private, sample.peak]
 
 
+class Running:
+    """A context: a control plane, and a directory that goes at the end; None where it is not built."""
+
+    def __init__(self, directory=None):
+        self.directory, self.root, self.plane = directory, None, None
+
+    def __enter__(self):
+        if not servers.built_versions():
+            print("\nNo cluster: its servers are not built; 'make clustertest' does that", flush=True)
+            return None
+        # a network namespace of the bench's own
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="netclaim-bench-", dir=self.directory))
+        self.root.chmod(0o755)  # statd is another user
+        self.plane = controlplane.Cluster(servers.built_versions()[0])
+        self.plane.start()
+        return self
+
+    def __exit__(self, *_):
+        if self.plane:
+            self.plane.stop()
+        if self.root:
+            shutil.rmtree(self.root)
+
+    def house(self):
+        """What a node has in the cluster, in a directory of its own."""
+        directory = pathlib.Path(tempfile.mkdtemp(dir=self.root))
+        directory.chmod(0o755)
+        return ClusterHouse(procs_module.Processes(directory), directory, self.plane)
+
+
+def source_of(house):
+    """statd's options."""
+    return ("--kubeconfig", house.kubeconfig, "--node-name", house.node)
+
+
 def cluster(report, chosen):
-    if not servers.built_versions():
-        print("\nNo cluster: its servers are not built; 'make clustertest' does that", flush=True)
-        return
-    # a network namespace of the bench's own
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-    root = pathlib.Path(tempfile.mkdtemp(prefix="netclaim-bench-"))
-    try:
-        with controlplane.Cluster(servers.built_versions()[0]) as running:
-            measure(report, chosen, running, root)
-    finally:
-        shutil.rmtree(root)
+    with Running() as running:
+        if running:
+            measure(report, chosen, running.plane, running.root)

@@ -4,10 +4,12 @@ import random
 import time
 
 import procs as procs_module
+from claims_measures import claims
 from cluster_measures import cluster
 from node import DAEMONS, MANAGER, MAX_DEVICES, Node, Sample, kernel_namespaces, reset_peak
 from report import median, slope
 from sriov_measures import sriov
+from start_measures import starts
 
 FILE_BYTES = 1500  # about a claim's status, a metadata file, a CDI specification
 FEW = 3
@@ -71,8 +73,9 @@ def bare_cycle(node, netns, times):
     times["detach"].append(at_any_moment(node.bare.time, "detach", "pod0", netns))
     node.bare.ask("create", node.kind, "bare0", mark)
     times["delete"].append(at_any_moment(node.bare.time, "delete", "bare0"))
-    for name, directory in (("claims", node.claims_dir), ("kubelet", node.plugin_dir), ("cdi", node.cdi_dir)):
-        times[f"file in {name}"].append(node.bare.time("replace", directory, FILE_BYTES))
+    for name, directory, *synced in (("claims", node.claims_dir, "synced"), ("kubelet", node.plugin_dir),
+                                     ("cdi", node.cdi_dir)):
+        times[f"file in {name}"].append(node.bare.time("replace", directory, FILE_BYTES, *synced))
 
 
 class Spent:
@@ -145,7 +148,7 @@ def latency_at(report, chosen, existing, devices):
         ("floor: gRPC call of no method", ours["no method, kubelet"], None),
         ("floor: NRI call of no method", ours["no method, runtime"], None),
         ("bare: create a link, set its alias", bare["create"], None),
-        ("bare: 3 files replaced and synced", files, None),
+        ("bare: 3 files replaced, one synced", files, None),
         ("bare: link and files", [sum(two) for two in zip(bare["create"], files)], None),
         ("NodePrepareResources", ours["prepare"], "bare: link and files"),
         ("NodePrepareResources again", ours["prepare again"], "floor: gRPC call of no method"),
@@ -313,4 +316,4 @@ def leak(report, chosen):
 
 
 ALL = {"start": cold_start, "latency": latency, "memory": memory, "idle": idle, "sriov": sriov, "cluster": cluster,
-       "leak": leak}
+       "claims": claims, "starts": starts, "leak": leak}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The node that is measured: every daemon as it ships, and peers that measure."""
+import contextlib
 import os
 import pathlib
 import platform
@@ -14,10 +15,18 @@ import house as h
 import procs as procs_module
 
 MANAGER = "dmgr-dummy"
+SRIOV = "dmgr-sriov"
 STAND_IN = "tests/bench/dmgr-standin"
-DAEMONS = ("statd", "netnsd", MANAGER, "draplugind", "nrihookd")
 TRIES = 5
+IMAGE_BYTES = 512 << 20
 MAX_DEVICES = 4096  # as the manager of dummy links has it
+
+
+def daemons_with(manager):
+    return ("statd", "netnsd", manager, "draplugind", "nrihookd")
+
+
+DAEMONS = daemons_with(MANAGER)
 
 
 def kind_of_link():
@@ -40,6 +49,29 @@ def machine(directory):
         "links": kind_of_link(),
         "files": f"{where}, {filesystem.stdout.strip()}",
     }
+
+
+@contextlib.contextmanager
+def journaled(directory):
+    """A directory on an ext4 of its own, with a journal, in an image below directory; directory itself where no
+    image can be mounted. A file system of this machine may have none, and then looks, for each new file, at
+    every one that was deleted in the last minutes: fs/ext4/ialloc.c, recently_deleted()."""
+    with tempfile.TemporaryDirectory(prefix="nb-", dir=directory) as root:
+        # short: the path of a socket below it has at most 107 bytes
+        image, mounted = pathlib.Path(root, "image"), pathlib.Path(root, "f")
+        mounted.mkdir()
+        with open(image, "wb") as made:
+            made.truncate(IMAGE_BYTES)
+        subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+        loop = subprocess.run(["mount", "-o", "loop", image, mounted], capture_output=True, text=True, check=False)
+        if loop.returncode != 0:
+            print(f"files are in {directory or tempfile.gettempdir()}: {loop.stderr.strip()}", flush=True)
+            yield directory
+            return
+        try:
+            yield mounted
+        finally:
+            subprocess.run(["umount", mounted], check=True)
 
 
 class Refused(Exception):
@@ -80,13 +112,22 @@ class Peer:
 
 
 class Node(h.House):
-    """A context: the house with its peers, in a directory that goes at the end."""
+    """A context: the node with its peers, in a directory that goes at the end.
 
-    def __init__(self, devices, directory=None):
+    source      statd's options instead of a file of configuration and a directory of claims
+    sysfs_root  the devices are virtual functions that are found there, instead of dummy links
+    """
+
+    def __init__(self, devices=0, directory=None, source=(), sysfs_root=None):
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="netclaim-bench-", dir=directory))
-        super().__init__(procs_module.Processes(self.root), self.root,
-                         h.config({"dummy": {"enabled": True, "count": devices}},
-                                  [{"name": "fast-net", "filter": {"deviceManagers": ["dummy"]}}]))
+        section, kind = ("sriov", "sr-iov") if sysfs_root else ("dummy", "dummy")
+        self.managers = {section: {"enabled": True, **({} if sysfs_root else {"count": devices})}}
+        self.pools = [{"name": "fast-net", "filter": {"deviceManagers": [kind]}}]
+        super().__init__(procs_module.Processes(self.root), self.root, h.config(self.managers, self.pools))
+        self.memory = tempfile.TemporaryDirectory(prefix="netclaim-bench-", dir=procs_module.MEMORY)
+        self.source = source or ("--config", self.config_path, "--claims-dir", self.claims_dir)
+        self.sysfs_root = sysfs_root
+        self.daemon_names = daemons_with(SRIOV if sysfs_root else MANAGER)
         self.kind = kind_of_link()
         self.moved_path = self.root / "moved"
         self.moved_path.write_bytes(bytes(8))
@@ -113,25 +154,31 @@ class Node(h.House):
                 peer.close()
             shutil.rmtree(self.root)
 
+    @property
+    def state_dir(self):
+        """In memory, as on a node, wherever the other files are."""
+        return pathlib.Path(self.memory.name) / "state"
+
     # --- daemons
 
     def command(self, name):
         if name == "statd":
-            return ("statd", "--config", self.config_path, "--claims-dir", self.claims_dir,
-                    "--runtime-dir", self.runtime_dir, "--user", h.STATD_USER)
+            return ("statd", *self.source, "--runtime-dir", self.runtime_dir, "--state-dir", self.state_dir,
+                    "--user", h.STATD_USER)
         more = {"draplugind": ("--kubelet-dir", self.kubelet_dir, "--cdi-dir", self.cdi_dir),
-                "nrihookd": ("--nri-socket", self.nri_socket)}.get(name, ())
+                "nrihookd": ("--nri-socket", self.nri_socket),
+                SRIOV: ("--sysfs-root", self.sysfs_root)}.get(name, ())
         program = STAND_IN if name == MANAGER and self.kind != "dummy" else name
         return (program, "--runtime-dir", self.runtime_dir, *more)
 
-    def start(self, order=DAEMONS):
+    def start(self, order=None):
         """Starts all and waits until they work. Nanoseconds from the first exec until all are started,
         the kubelet has its answer, and the runtime has its."""
         self.runtime.ask("listen", self.nri_socket)
         self.runtime.send("accept")
         self.kubelet_peer.send("register", self.kubelet_dir, h.DRIVER)
         begin = time.monotonic_ns()
-        for name in order:
+        for name in order or self.daemon_names:
             self.daemons[name] = self.procs.start(*self.command(name), env={"NETCLAIM_BENCH_MOVED": self.moved_path})
         started = time.monotonic_ns()
         get_info, _ = self.kubelet_peer.answer()
@@ -139,7 +186,7 @@ class Node(h.House):
         return started - begin, get_info - begin, synchronized - begin
 
     def stop(self):
-        for name in reversed(DAEMONS):
+        for name in reversed(self.daemon_names):
             self.daemons.pop(name).stop()
 
     def restart_manager(self):
@@ -194,33 +241,43 @@ class Node(h.House):
         return len(pathlib.Path("/proc/net/dev").read_text().splitlines()) - 2
 
 
-class PodClaim(h.Claim):
-    """A claim and the pod that it is for; what is timed is nanoseconds."""
+class Life:
+    """What the kubelet and the runtime do with a claim and its pod; what is timed is nanoseconds. Of the class
+    that it is mixed into it needs node, words (namespace, name, uid) and pod_uid."""
 
-    def __init__(self, node, name, results, pod_uid, **more):
-        super().__init__(node, name, results, pod_uid=pod_uid, **more)
-        self.node = node
-        self.pod_uid = pod_uid
-        self.sandbox = uuid.uuid4().hex * 2
-
-    @property
-    def words(self):
-        return (self.namespace, self.name, self.uid)
+    sandbox = None
 
     def prepare(self):
         return self.node.kubelet_peer.time("prepare", *self.words)
 
     def unprepare(self):
-        time_taken = self.node.kubelet_peer.time("unprepare", *self.words)
-        self.path.unlink()
-        return time_taken
+        return self.node.kubelet_peer.time("unprepare", *self.words)
 
     def run(self, netns):
+        self.sandbox = uuid.uuid4().hex * 2
         return self.node.tell("run", self.pod_uid, self.sandbox, netns)
 
     def stop(self, netns):
         time_taken = self.node.tell("stop", self.pod_uid, self.sandbox, netns)
         self.node.runtime.ask("remove", self.pod_uid, self.sandbox, netns)
+        return time_taken
+
+
+class PodClaim(h.Claim, Life):
+    """A claim in the directory of claims, and the pod that it is for."""
+
+    def __init__(self, node, name, results, pod_uid, **more):
+        super().__init__(node, name, results, pod_uid=pod_uid, **more)
+        self.node = node
+        self.pod_uid = pod_uid
+
+    @property
+    def words(self):
+        return (self.namespace, self.name, self.uid)
+
+    def unprepare(self):
+        time_taken = super().unprepare()
+        self.path.unlink()
         return time_taken
 
 

@@ -13,18 +13,18 @@ from node import Sample, cpu_of, kind_of_link
 from report import median
 from sysfs_tree import SysfsTree
 
-FUNCTIONS = 256
-ADAPTERS = 2
+FUNCTIONS, ADAPTERS = 256, 2
 FILES = ("class", "vendor", "device", "numa_node")  # of each function
 
 
-def make_tree(path):
+def make_tree(path, functions=FUNCTIONS, adapters=ADAPTERS):
+    """Names of the functions' links."""
     tree = SysfsTree(path)
     names = []
-    for adapter in range(ADAPTERS):
+    for adapter in range(adapters):
         pf = f"0000:{adapter + 1:02x}:00.0"
-        tree.pf(pf, f"pf{adapter}", FUNCTIONS // ADAPTERS, numvfs=FUNCTIONS // ADAPTERS)
-        for index in range(FUNCTIONS // ADAPTERS):
+        tree.pf(pf, f"pf{adapter}", functions // adapters, numvfs=functions // adapters)
+        for index in range(functions // adapters):
             names.append(f"pf{adapter}v{index}")
             tree.vf(pf, index, f"0000:{adapter + 1:02x}:{index // 8 + 1:02x}.{index % 8}", names[-1])
     return names

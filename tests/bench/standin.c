@@ -24,6 +24,10 @@
 /* the linker's names: ld(1), --wrap */
 int __real_nl_link_get(struct nl *nl, const char *name, struct link_info *ret, struct err *err);
 int __wrap_nl_link_get(struct nl *nl, const char *name, struct link_info *ret, struct err *err);
+int __real_nl_link_get_by_index(
+	struct nl *nl, int ifindex, struct link_info *ret, struct err *err);
+int __wrap_nl_link_get_by_index(
+	struct nl *nl, int ifindex, struct link_info *ret, struct err *err);
 int __real_nl_link_find(struct nl *nl, bool (*match)(const void *, const struct link_info *),
 	const void *ctx, struct link_info *ret, struct err *err);
 int __wrap_nl_link_find(struct nl *nl, bool (*match)(const void *, const struct link_info *),
@@ -52,6 +56,15 @@ static void rename_kind(struct link_info *link)
 int __wrap_nl_link_get(struct nl *nl, const char *name, struct link_info *ret, struct err *err)
 {
 	int rc = __real_nl_link_get(nl, name, ret, err);
+
+	rename_kind(ret);
+	return rc;
+}
+
+int __wrap_nl_link_get_by_index(
+	struct nl *nl, int ifindex, struct link_info *ret, struct err *err)
+{
+	int rc = __real_nl_link_get_by_index(nl, ifindex, ret, err);
 
 	rename_kind(ret);
 	return rc;

@@ -9,6 +9,7 @@ node that has a Node object and no kubelet of its own.
     house.wait_published(1)
     claim = house.pod_with_claim("one-dummy")      # as the real scheduler allocated it
 """
+import collections
 import itertools
 import json
 import uuid
@@ -143,13 +144,20 @@ class ClusterHouse(h.House):
         return self.cluster.claim(claim["metadata"]["namespace"], claim["metadata"]["name"])
 
     def entries(self, claim):
-        """Ours in the claim's status.devices."""
+        """Ours in the claim's status.devices, when all is written."""
+        self.wait_status_written()
         devices = self.claim_now(claim)["status"].get("devices") or []
         return [e for e in devices if e["driver"] == h.DRIVER]
 
     def calls(self, since):
         """What statd asked of the server, without watches that were begun anew."""
+        self.wait_status_written()
         return [c for c in self.cluster.calls(ACCOUNT, since) if c.verb != "watch"]
+
+    def counted(self):
+        """What statd says that it asked of the server for claims."""
+        self.wait_status_written()
+        return collections.Counter({c["request"]: c["count"] for c in self.status()["calls"] if "claims" in c["request"]})
 
     def events(self, reason):
         found = self.cluster.items(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")

@@ -78,7 +78,8 @@ class Client:
             connection.close()
             del self._kept.__dict__[user]
             # the server may close a connection that idles
-            if used and isinstance(e, (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError)):
+            if used and isinstance(e, (http.client.RemoteDisconnected, ConnectionResetError,
+                                             BrokenPipeError, ssl.SSLEOFError)):
                 return self._exchange(user, method, path, data, headers)
             raise
 
@@ -110,6 +111,13 @@ class Client:
         if status != 404 and status >= 300:
             raise ApiError(f"GET {path}: {status}: {answer}")
         return None if status == 404 else answer
+
+    def raw(self, path):
+        """The object as it is sent, for what json would not keep."""
+        status, answer = self._exchange(ADMIN, "GET", path, None, {"Accept": JSON})
+        if status >= 300:
+            raise ApiError(f"GET {path}: {status}: {answer}")
+        return answer.decode()
 
     def items(self, path, **options):
         return self.ok("GET", path, **options)["items"]

@@ -359,6 +359,7 @@ def test_every_right_is_used(cluster, procs, rundir):
         house.wait_event("PrepareFailed")
         manager.failures.clear()
         assert "error" not in kubelet.prepare([house.ref(claim)])[uid]
+        assert house.entries(claim)
     used = {(call.resource + (f"/{call.subresource}" if call.subresource else ""), call.verb)
             for call in cluster.calls(ACCOUNT, since) if not call.resource.startswith("/")}
     # the verbs of other rights than calls have a colon
@@ -714,3 +715,95 @@ def test_policies_are_well_typed(cluster):
             return policy if status.get("observedGeneration") == policy["metadata"]["generation"] else None
         policy = wait_for(checked, 60, f"the check of {name}")
         assert "expressionWarnings" not in policy["status"].get("typeChecking", {}), policy["status"]
+
+
+# --- one pod a claim
+
+
+def reserve(account, claim, *pods, dry=False):
+    """Reserves it for these pods, as the scheduler does. A controller may write it at the same time."""
+    while True:
+        now = account.server.claim("default", claim["metadata"]["name"])
+        now["status"]["reservedFor"] = [
+            {"resource": "pods", **{key: pod["metadata"][key] for key in ("name", "uid")}} for pod in pods]
+        status, answer = account.server.api("PUT", status_path(claim) + ("?dryRun=All" if dry else ""), now)
+        if status != 409:
+            return status, answer
+
+
+def make_pods(account, count):
+    return [account.server.make_pod("default", f"app-{uuid.uuid4().hex[:8]}", node=account.nodes[0])
+            for _ in range(count)]
+
+
+@pytest.fixture
+def one_pod(account):
+    """Applies the policy, for the test's time; returns when the server knows it."""
+    server, applied = account.server, []
+
+    def apply():
+        claim = account.make_claim(reserved=False)
+        a, b = make_pods(account, 2)
+        assert reserve(account, claim, a)[0] == 200
+        server.apply(ROOT / "k8s/one-pod.yaml")
+        applied.extend(documents("one-pod.yaml"))
+        wait_for(lambda: denied(reserve(account, claim, a, b, dry=True), "netclaim-one-pod",
+                                f"is in use by '{a['metadata']['name']}'",
+                                f"claim '{claim['metadata']['name']}'", "give each pod a claim of its own"), 60,
+                 "the policy of one pod")
+    yield apply
+    for found in applied:
+        server.ok("DELETE", f"{server._path_of(found)}/{found['metadata']['name']}")  # pylint: disable=protected-access
+
+
+def test_one_pod_a_claim(account, one_pod):
+    """Another pod is refused, whatever the claim had; everything else about it goes on."""
+    shared, single = (account.make_claim(reserved=False) for _ in range(2))
+    foreign = account.make_claim(allocated=False)
+    results = [found for found in shared["status"]["allocation"]["devices"]["results"] if found["driver"] != DRIVER]
+    foreign["status"] = {"allocation": {"devices": {"results": results}, "nodeSelector": at_node(account.nodes[0])}}
+    account.server.ok("PUT", status_path(foreign), foreign)
+    a, b, c = make_pods(account, 3)
+    assert reserve(account, shared, a, b)[0] == 200
+    assert reserve(account, single, a)[0] == 200
+    one_pod()
+    assert denied(reserve(account, single, a, b), "netclaim-one-pod")
+    assert denied(reserve(account, shared, a, b, c), "netclaim-one-pod")
+    assert denied(reserve(account, shared, a, c), "netclaim-one-pod")
+    assert reserve(account, foreign, a, b)[0] == 200
+    outcome = account.server.api("PATCH", status_path(shared), {"status": {"devices": [entry()]}}, user=account.tokens[0],
+                                 content_type=MERGE_PATCH)
+    assert outcome[0] == 200, outcome
+    assert len(outcome[1]["status"]["reservedFor"]) == 2
+    for pods in (b,), (c,), (), (a,):
+        assert reserve(account, shared, *pods)[0] == 200
+
+
+def test_second_pod_of_a_claim_is_not_scheduled(cluster, procs, rundir, one_pod):
+    """And its condition says why, until the first one is gone."""
+    house = ClusterHouse(procs, rundir, cluster)
+    house.create_config()
+    house.start_statd()
+    manager = MockManager(house, "dummy", [dedicated("dummy0")])
+    house.wait_published("dummy0")
+    one_pod()
+    cluster.create({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+                    "metadata": {"name": "shared", "namespace": house.namespace},
+                    "spec": {"devices": {"requests": [
+                        {"name": "net", "exactly": {"deviceClassName": house.device_class("fast-net")}}]}}})
+
+    def make(name):
+        cluster.make_pod(house.namespace, name, {"net": "shared"})
+
+    def why_pending():
+        conditions = cluster.pod(house.namespace, "second").get("status", {}).get("conditions", [])
+        return [c["message"] for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False" and
+                "a network device cannot be in two pods at once" in c.get("message", "")]
+    make("first")
+    cluster.wait_bound(house.namespace, "first")
+    make("second")
+    [message] = wait_for(why_pending, 60, "the reason why the second pod is pending")
+    assert "'shared' is in use by 'first'" in message and "resourceClaimTemplateName" in message
+    cluster.ok("DELETE", f"/api/v1/namespaces/{house.namespace}/pods/first")
+    cluster.wait_bound(house.namespace, "second", timeout=120)
+    manager.close()

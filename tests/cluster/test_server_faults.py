@@ -41,9 +41,22 @@ class Setting:
         self.kubelet = self.house.kubelet()
         self.kubelet.register()
 
-    def start(self):
-        self.statd = self.house.start_statd()
+    def start(self, *options):
+        self.statd = self.house.start_statd(*options)
         self.manager = h.MockManager(self.house, "dummy", [h.dedicated(f"dummy{i}") for i in range(3)])
+
+    def kill_for_a_new_boot(self):
+        """The next one asks the server for all that there is: its records are of an earlier boot."""
+        self.house.wait_status_written()
+        self.statd.kill()
+        (self.house.state_dir / "boot").write_text("11111111-2222-3333-4444-555555555555")
+
+    def start_waiting(self):
+        """A statd that answers when the claim's status is written."""
+        self.statd.stop()
+        self.manager.close()
+        self.start("--wait-for-status")
+        self.house.wait_ready()
 
     def prepare(self, claim):
         return self.kubelet.prepare([self.house.ref(claim)])[claim["metadata"]["uid"]]
@@ -90,7 +103,8 @@ def test_prepare(at, step, trouble):
     claim = at.house.pod_with_claim("p1", "one")
     rule = at.proxy.rule(step, CLAIM if step == "GET" else STATUS, TROUBLES[trouble])
     device, = at.prepare_at_last(claim)
-    assert rule.caught  # the trouble was met
+    wait_for(lambda: rule.caught, 30, "the trouble's being met")
+    wait_for(lambda: not at.house.status().get("statusDue"), 60, "the status's being written")
     assert at.is_whole(claim) == device["device_name"]
     # a setup of what is set up already is the same device
     assert set(at.held()) == {device["device_name"]}
@@ -100,7 +114,9 @@ def test_prepare(at, step, trouble):
 
 @pytest.mark.parametrize("step", ["GET", "PATCH"])
 def test_server_that_stays_in_trouble(at, step):
-    """The kubelet is told why, within its time, and nothing stays set up."""
+    """The kubelet gets the reason within its time, and nothing stays set up: if the claim cannot be read, and
+    if its status is waited for."""
+    at.start_waiting()
     claim = at.house.pod_with_claim("p1", "one")
     path = CLAIM if step == "GET" else STATUS
     at.proxy.rule(step, path, faults.answer(500, message="etcd is on fire"), times=None)
@@ -112,6 +128,18 @@ def test_server_that_stays_in_trouble(at, step):
     assert len(tries) > 1 and storm(tries) <= BURST_OF_FAILURES
     at.proxy.forget()
     device, = at.prepare_at_last(claim)
+    assert at.is_whole(claim) == device["device_name"]
+
+
+def test_status_that_cannot_be_written_for_long(at):
+    """The claim is prepared all the same, what is wrong is shown, and the status is there in the end."""
+    claim = at.house.pod_with_claim("p1", "one")
+    at.proxy.rule("PATCH", STATUS, faults.answer(500, message="etcd is on fire"), times=None)
+    device, = at.prepare_at_last(claim)
+    wait_for(lambda: any("etcd is on fire" in n for n in at.house.status().get("notes", [])), 60, "a note")
+    assert at.held() == [device["device_name"]]
+    at.proxy.forget()
+    wait_for(lambda: not at.house.status().get("statusDue"), 90, "the status's being written")
     assert at.is_whole(claim) == device["device_name"]
 
 
@@ -129,6 +157,7 @@ def test_server_that_is_gone_while_a_claim_is_prepared(at, cluster):
 
 def test_claim_that_is_replaced_in_the_middle(at, cluster):
     """Its status is not written to the one that has its name by now."""
+    at.start_waiting()
     claim = at.house.pod_with_claim("p1", "one")
     meta = claim["metadata"]
     path = f"/apis/resource.k8s.io/v1/namespaces/{meta['namespace']}/resourceclaims/{meta['name']}"
@@ -159,7 +188,7 @@ def test_start(at, step, trouble):
     at.prepare_at_last(claim)
     device = at.is_whole(claim)
     before = {s["metadata"]["name"]: s["metadata"]["resourceVersion"] for s in at.house.slices()}
-    at.statd.kill()
+    at.kill_for_a_new_boot()
     rule = at.proxy.rule("GET", START[step], TROUBLES[trouble])
     at.start()
     at.house.wait_ready()
@@ -172,7 +201,7 @@ def test_start(at, step, trouble):
 
 @pytest.mark.parametrize("step", START)
 def test_start_that_keeps_failing_does_not_storm_the_server(at, step):
-    at.statd.kill()
+    at.kill_for_a_new_boot()
     at.proxy.rule("GET", START[step], faults.answer(500), times=None)
     if step == "claim":
         at.house.pod_with_claim("p1", "one")

@@ -34,8 +34,6 @@ class CriSandbox:
 
 
 class CriPods:
-    kinds = ("dummy", "ifb")
-
     def __init__(self, lab, node):
         self.lab, self.node = lab, node
         self.nri_socket = lab.nri_socket

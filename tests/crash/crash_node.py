@@ -18,8 +18,7 @@ import procs as procs_module
 import rpc_proxy
 from crash_runtime import Refused
 
-DAEMONS = ("statd", "netnsd", "dmgr-dummy", "draplugind", "nrihookd")
-WORKING = {"netnsd": "connected", "dmgr-dummy": "published", "draplugind": "registered", "nrihookd": "registered"}
+WORKING = {"netnsd": "connected", "draplugind": "registered", "nrihookd": "registered"}  # and the manager
 
 KUBELET_SECONDS = 3  # this kubelet is not as patient as the real one
 SETTLE_SECONDS = 75  # the longest deadlines in the house are of 30 s, and one comes after another
@@ -33,13 +32,15 @@ class Lost(AssertionError):
 def wait_for(condition, seconds, what):
     """As procs.wait_for, with a reason that may be computed when it is needed."""
     deadline = time.monotonic() + seconds * procs_module.STRETCH
+    pause = POLL_SECONDS / 16  # most of what is waited for has all but happened
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
             raise Lost(f"{what() if callable(what) else what} (waited for {seconds * procs_module.STRETCH} s)")
-        time.sleep(POLL_SECONDS)
+        time.sleep(pause)
+        pause = min(2 * pause, POLL_SECONDS)
 
 
 # --- the callers -----------------------------------------------------------------------------------
@@ -134,11 +135,13 @@ class WatchingKubelet(kubelet_module.Kubelet):
 
 
 class Node(h.House):
-    """All daemons, in a host network namespace of their own, with the proxy in their middle."""
+    """All daemons, with the proxy in their middle. manager: managers.py."""
+
+    proxy_type = rpc_proxy.Proxy
 
     def __init__(self, directory, manager, pods_of):
         self.processes = procs_module.Processes(directory)
-        super().__init__(self.processes, directory)
+        super().__init__(self.processes, directory, manager.configuration())
         self.statd_dir = directory / "statd"
         self.statd_dir.mkdir()
         self.manager = manager
@@ -146,12 +149,13 @@ class Node(h.House):
             [procs_module.BUILD / "statctl", "--methods"], check=True, capture_output=True, text=True).stdout)
         for verb in ("prepare", "unprepare"):
             methods[f"claim.{verb}"].seconds = KUBELET_SECONDS
-        self.proxy = rpc_proxy.Proxy(self.runtime_dir, self.statd_dir, methods)
+        self.proxy = self.proxy_type(self.runtime_dir, self.statd_dir, methods)
         self.pods = pods_of(self)
         self.daemons = {}
         self.stopped = set()  # pids that were, for a while
         self.changing = threading.RLock()  # which process is which daemon
-        for name in DAEMONS:
+        self.names = ("statd", "netnsd", manager.name, "draplugind", "nrihookd")
+        for name in self.names:
             self.start(name)
         self.watcher = WatchingKubelet(str(self.kubelet_dir), h.DRIVER)
 
@@ -161,9 +165,11 @@ class Node(h.House):
         special = {
             "statd": ["--config", self.config_path, "--claims-dir", self.claims_dir, "--user", h.STATD_USER],
             "draplugind": ["--kubelet-dir", self.kubelet_dir, "--cdi-dir", self.cdi_dir],
-            "nrihookd": ["--nri-socket", self.pods.nri_socket],
+            "nrihookd": ["--nri-socket", self.pods.nri_socket, "--kubelet-dir", self.kubelet_dir,
+                         "--state-dir", self.state_dir],
+            self.manager.name: self.manager.arguments,
         }
-        program = self.manager if name == "dmgr-dummy" else name
+        program = self.manager.program if name == self.manager.name else name
         self.daemons[name] = self.procs.start(program, *common, *special.get(name, ()), name=name,
                                               via=self.pods.via.get(name, ()))
 
@@ -201,10 +207,23 @@ class Node(h.House):
         finally:
             peer.close()
 
+    @property
+    def state_dir(self):
+        return self.statd_dir / "state"
+
     # --- what the world is
 
+    @staticmethod
+    def all_links(check):
+        return json.loads(check("ip", "-d", "-j", "link"))
+
     def host_links(self):
-        return [link for link in json.loads(self.pods.check("ip", "-d", "-j", "link")) if self.pods.is_the_hosts(link)]
+        links = [self.manager.settled(link) for link in self.all_links(self.pods.check) if self.pods.is_the_hosts(link)]
+        return sorted(links, key=lambda link: link["ifname"])
+
+    def devices_of(self, links):
+        """device -> link, of links on the host."""
+        return {self.manager.device_named(link): link for link in links if self.manager.is_device(link)}
 
     def descriptors(self, name):
         """How many of which kind."""
@@ -221,7 +240,7 @@ class Node(h.House):
         seen = []
 
         def look():
-            seen.append({name: self.descriptors(name) for name in DAEMONS})
+            seen.append({name: self.descriptors(name) for name in self.names})
             return seen[-5:] == seen[-1:] * 5
         wait_for(look, 5, "the descriptors do not stay as they are")
         return seen[-1]
@@ -235,7 +254,7 @@ class Node(h.House):
         yield "allocations", self.rows()
         yield "devices", self.rows(h.DEVICES)
         yield "files", self.files()
-        yield "descriptors", {name: self.descriptors(name) for name in DAEMONS}
+        yield "descriptors", {name: self.descriptors(name) for name in self.names}
         yield "processes", len(procs_module.session_members({process.session for process in self.processes.all}))
         yield "links", self.host_links()
 
@@ -245,8 +264,9 @@ class Node(h.House):
     def working(self):
         status = self.status()
         peers = {peer["role"]: peer for peer in status["peers"]}
+        states = {**WORKING, self.manager.name: "published"}
         return status["ready"] and all(peers[name]["state"] == state and not peers[name].get("pending")
-                                       for name, state in WORKING.items())
+                                       for name, state in states.items())
 
     def settle(self, condition=lambda: True):
         """Waits until everybody is at work, nothing is under way, and the condition holds."""

@@ -15,7 +15,10 @@ the life goes on to its end, and then the world must be what it was before.
     crash_walk.py --containerd 21          attach and detach, with pods of a real containerd 2.1
     crash_walk.py --list                   what there is to be walked
 
-Needs root, and a kernel with dummy links; --manager takes a stand-in for dmgr-dummy instead.
+    crash_walk.py --manager sriov          with virtual functions of real adapters in VLANs
+
+Needs root. The kernel's links are dummy ones, or ifb where it makes none; with --manager sriov they are
+virtual functions, of which there is one node at a time.
 """
 import argparse
 import contextlib
@@ -42,18 +45,29 @@ import house as h
 import mprpc
 import procs as procs_module
 import rpc_proxy
-from crash_node import DAEMONS, POLL_SECONDS, SETTLE_SECONDS, Lost, Node, wait_for
+import managers
+from crash_node import POLL_SECONDS, SETTLE_SECONDS, Lost, Node, wait_for
 from crash_runtime import FakePods, Refused
 
 FAULTS = ("kill", "stop")
 STEP_SECONDS = 60  # by then a caller that repeats must have had its way
 TRIES = 5  # to come to a boundary
 
-DEVICES = ("dummy0", "dummy1")
-CLAIM_CONFIG = [h.opaque({"podIfName": f"net{n}", "interfaceSysctlIPv4": {"arp_filter": "1"},
-                          "interfaceSysctlIPv6": {"accept_ra": "0"}}, [f"r{n}"]) for n in range(2)]
+N_DEVICES = 2
 SYSCTLS = {"ipv4/conf/net0/arp_filter": "1", "ipv6/conf/net0/accept_ra": "0",
            "ipv4/conf/net1/arp_filter": "1", "ipv6/conf/net1/accept_ra": "0"}
+
+
+def claim_config(manager, number):
+    return h.opaque({"podIfName": f"net{number}", "interfaceSysctlIPv4": {"arp_filter": "1"},
+                     "interfaceSysctlIPv6": {"accept_ra": "0"}, **manager.parameters(number)}, [f"r{number}"])
+
+
+def daemons_of(manager):
+    return "statd", "netnsd", manager.name, "draplugind", "nrihookd"
+
+
+DAEMONS = daemons_of(managers.Dummy)
 
 
 class DidNotCome(Exception):
@@ -89,6 +103,7 @@ class Life:
     def __init__(self, node):
         self.node = node
         self.proxy = node.proxy
+        self.devices = node.manager.devices[:N_DEVICES]
         self.uid = str(uuid.uuid4())
         self.sandbox = None
         self.told = []
@@ -96,8 +111,9 @@ class Life:
         self.rival = self._claim("c2")
 
     def _claim(self, name):
-        results = [h.result(device, f"r{n}") for n, device in enumerate(DEVICES)]
-        return h.Claim(self.node, name, results, CLAIM_CONFIG, pod_uid=self.uid)
+        results = [h.result(device, f"r{n}") for n, device in enumerate(self.devices)]
+        config = [claim_config(self.node.manager, n) for n in range(N_DEVICES)]
+        return h.Claim(self.node, name, results, config, pod_uid=self.uid)
 
     def until_done(self, what, action):
         """Repeats what fails, as the caller in question would."""
@@ -145,31 +161,39 @@ class Life:
 
     def assert_prepared(self):
         status = self.claim.status
-        if not status or [entry["device"] for entry in status] != list(DEVICES):
+        if not status or [entry["device"] for entry in status] != list(self.devices):
             raise Lost(f"prepared, but the claim's status is {status}")
-        marks = {link["ifname"]: link.get("ifalias", "") for link in self.node.host_links()}
-        for device in DEVICES:
-            if self.claim.uid not in marks.get(device, ""):
-                raise Lost(f"prepared, but {device} is not there with the claim's mark: {marks}")
+        links = self.node.all_links(self.node.pods.check)
+        for device in self.devices:
+            link = self.node.devices_of(links).get(device, {})
+            if self.claim.uid not in link.get("ifalias", ""):
+                raise Lost(f"prepared, but {device} is not there with the claim's mark: {link}")
+            unlike = self.node.manager.unlike_prepared(device, link, links)
+            if unlike:
+                raise Lost(f"prepared, but {device} is there{unlike}")
 
     def pod_problem(self):
         """What is wrong with the pod's devices."""
         script = "ip -d -j link; " + "cat " + " ".join(f"/proc/sys/net/{leaf}" for leaf in SYSCTLS)
         listing, _, values = self.sandbox.check("sh", "-c", f"{script} 2>/dev/null; true").rpartition("]")
         links = {link["ifname"]: link for link in json.loads(listing + "]")}
-        for n, device in enumerate(DEVICES):
+        for n, device in enumerate(self.devices):
             link = links.get(f"net{n}")
             if not link:
                 return f"net{n} is not in the pod, only {list(links)}"
-            if "UP" not in link["flags"] or link["linkinfo"]["info_kind"] not in self.node.pods.kinds:
+            if "UP" not in link["flags"] or not self.node.manager.is_device(link):
                 return f"net{n} is not as it should be: {link}"
             if self.claim.uid not in link.get("ifalias", "") or device not in link["ifalias"]:
                 return f"net{n} has the mark {link.get('ifalias')}"
         found = dict(zip(SYSCTLS, values.split()))
         if found != SYSCTLS:
             return f"sysctls are {found}"
-        left = {link["ifname"] for link in self.node.host_links()}.intersection(DEVICES)
-        return f"{left} are on the host as well" if left else None
+        on_host = self.node.all_links(self.node.pods.check)
+        left = set(self.node.devices_of(on_host)).intersection(self.devices)
+        if left:
+            return f"{left} are on the host as well"
+        return "; ".join(f"{device} is{unlike}" for device in self.devices
+                         if (unlike := self.node.manager.unlike_attached(device, on_host))) or None
 
     def is_attached(self):
         return self.pod_problem() is None
@@ -181,7 +205,7 @@ class Life:
 
     def in_table(self):
         rows = self.node.rows()
-        return len(rows) == len(DEVICES) and all(row.get("SandboxID") == self.sandbox.id for row in rows)
+        return len(rows) == N_DEVICES and all(row.get("SandboxID") == self.sandbox.id for row in rows)
 
     def nowhere_in_table(self):
         return all("SandboxID" not in row for row in self.node.rows())
@@ -192,10 +216,10 @@ class Life:
             try:
                 self.node.watcher.try_claims("prepare", [self.rival.ref])
             except Refused as e:
-                if DEVICES[0] in str(e):
+                if self.devices[0] in str(e):
                     return
                 raise
-            raise Lost(f"{DEVICES} are given to a second claim")
+            raise Lost(f"{self.devices} are given to a second claim")
         self.until_done("a rival's prepare", attempt)
 
     # --- from the beginning to the end
@@ -297,15 +321,17 @@ def difference(what, before, after):
 class Walker:
     """Makes houses and walks through them; a house that a walk has spoilt is left for a new one."""
 
-    def __init__(self, manager="dmgr-dummy", pods_of=None):
-        self.manager = manager
-        self.pods_of = pods_of or (lambda node: FakePods(node.directory / "nri.sock"))
+    def __init__(self, manager=None, pods_of=None):
+        self.manager = manager or managers.Dummy()
+        self.pods_of = pods_of or (lambda node: FakePods(node.directory / "nri.sock", node.manager))
         self.node = self.directory = self.before = None
 
     def open(self):
-        self.directory = tempfile.TemporaryDirectory(prefix="netclaim-", ignore_cleanup_errors=True)
+        self.directory = tempfile.TemporaryDirectory(prefix="netclaim-", dir=procs_module.MEMORY, ignore_cleanup_errors=True)
+        self.manager.clear()
         self.node = Node(pathlib.Path(self.directory.name), self.manager, self.pods_of)
         self.node.settle()
+        self.manager.remember()
         for _ in range(2):  # what is made once only is there from then on
             self._live_once()
         self.before = {**dict(self.node.world()), "descriptors": self.node.steady_descriptors()}
@@ -327,7 +353,7 @@ class Walker:
         traces = []
         for _ in range(2):
             self.node.proxy.trace.clear()
-            self._live_once(DAEMONS)
+            self._live_once(daemons_of(self.manager))
             traces.append([point for point in self.node.proxy.trace if point.phase != "between"])
         points = [point for point in traces[0] if point in set(traces[1])]
         left_out = set(traces[0]).symmetric_difference(traces[1])
@@ -436,12 +462,14 @@ def parse():
     parser.add_argument("--offset", type=int, default=0, metavar="K", help="beginning with the Kth")
     parser.add_argument("--jobs", type=int, default=1, metavar="J", help="so many houses at a time")
     parser.add_argument("--fault", choices=FAULTS, action="append", help="only this one")
-    parser.add_argument("--daemon", choices=DAEMONS, action="append", help="only this one")
+    parser.add_argument("--daemon", choices=sorted({*DAEMONS, *daemons_of(managers.Sriov)}), action="append",
+                        help="only this one")
     parser.add_argument("--only", default="", metavar="TEXT", help="only boundaries whose description has it")
     parser.add_argument("--phase", action="append", help="only boundaries of this one")
     parser.add_argument("--containerd", choices=("17", "21"),
                         help="with a real containerd's pods; unless phases are given, attach and detach")
-    parser.add_argument("--manager", default="dmgr-dummy", help="another program for dmgr-dummy")
+    parser.add_argument("--manager", choices=tuple(managers.KINDS), default="dummy",
+                        help="whose devices; sriov: functions of real adapters")
     parser.add_argument("--list", action="store_true", help="tell the boundaries and end")
     return parser.parse_args()
 
@@ -492,7 +520,7 @@ def main():
             import crash_cri  # it imports much
             pods_of = stack.enter_context(crash_cri.runtime(options.containerd))
             options.phase = options.phase or crash_cri.PHASES
-        walker = Walker(options.manager, pods_of)
+        walker = Walker(managers.KINDS[options.manager](), pods_of)
         stack.callback(walker.close, failed=True)
         return walk(walker, options)
 
@@ -509,7 +537,8 @@ def walk(walker, options):
     if options.list:
         print("\n".join(map(str, wanted)))
         return 0
-    cases = cases_of(wanted, options.daemon or DAEMONS, options.fault or FAULTS)[options.offset::options.every]
+    cases = cases_of(wanted, options.daemon or daemons_of(walker.manager), options.fault or FAULTS)
+    cases = cases[options.offset::options.every]
     failures, missed = walk_all(walker, cases, lambda text: print(text, flush=True))
     walker.close()
     for case, lost in failures:

@@ -1,23 +1,29 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # crashwalk.sh [ARGS of crash_walk.py]: the crash walk where there are dummy links, on this machine or
-# else in the test VM. NETCLAIM_BUILD says which build. All of it takes the better part of an hour in a
-# VM without KVM; --every and --offset take a part, --containerd another runtime.
+# else in the test VM; with --manager sriov in the VM, whose adapters have virtual functions. NETCLAIM_BUILD
+# says which build. All of it takes the better part of an hour in a VM without KVM, and several with virtual
+# functions; --every and --offset take a part, --containerd another runtime.
 set -euo pipefail
 tests=$(dirname "$(dirname "$(realpath "$0")")")
 # an absolute path stays one
 build=$(cd "$tests/.." && realpath "${NETCLAIM_BUILD:-build/release}")
 jobs=3
+sriov=false
+if [[ " $*" = *" --manager"*sriov* ]]; then
+	sriov=true
+	jobs=1 # there is one set of functions
+fi
 if [[ " $*" = *" --containerd"* ]]; then
 	jobs=2                           # a runtime gives up plugins that get no time to answer
 	"$tests/containerd/lab.sh" fetch # there is no network in the VM
 fi
 walk=(env PYTHONDONTWRITEBYTECODE=1 "NETCLAIM_BUILD=$build" /usr/bin/python3 "$tests/crash/crash_walk.py" --jobs "$jobs" "$@")
 
-if unshare --net ip link add type dummy 2>/dev/null; then
+if ! $sriov && unshare --net ip link add type dummy 2>/dev/null; then
 	exec "${walk[@]}"
 fi
 command=$(mktemp)
 trap 'rm -f "$command"' EXIT
 printf 'exec %s\n' "${walk[*]@Q}" >"$command"
-"$tests/vm/vmtest.sh" "$command" -t 10800
+"$tests/vm/vmtest.sh" "$command" -t 21600

@@ -262,7 +262,7 @@ class Proxy:
 
 def name_of(hello):
     """The program that says this hello."""
-    names = {"netns": "netnsd"}
+    names = {"netns": "netnsd", "sr-iov": "dmgr-sriov"}
     return hello["role"] if "role" in hello else names.get(hello["type"], f"dmgr-{hello['type']}")
 
 

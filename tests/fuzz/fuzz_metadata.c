@@ -67,6 +67,7 @@ static char *read_file(const char *path)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	cleanup_free char *path = NULL, *once = NULL, *twice = NULL;
+	struct strlist requests = {0};
 	struct err err = ERR_INIT;
 
 	make_dir();
@@ -79,6 +80,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	twice = read_file(path);
 	assert(strstr(once, uid) && strcmp(once, twice) == 0);
 	write_file(path, data, size);
-	assert(metadata_remove(&metadata, &claim, &err) == 0);
+	assert(metadata_requests(&metadata, &claim, &requests, &err) == 0);
+	assert(metadata_remove(&metadata, &claim, &requests, &err) == 0);
+	strlist_fini(&requests);
 	return 0;
 }

@@ -5,7 +5,9 @@
  * answered. What we say is always whole frames of whole messages, and each event is answered.
  */
 #include <assert.h>
+#include <string.h>
 
+#include "nrihookd/claims.h"
 #include "nrihookd/nri.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -23,6 +25,26 @@ static void use_pod(const struct nri_pod *pod)
 {
 	assert(pod->id && pod->uid && pod->name && pod->namespace);
 	assert(!pod->netns_path || *pod->netns_path);
+}
+
+static char *claim_of(void *ctx UNUSED, const char *source)
+{
+	return claims_of_mount("/var/lib/kubelet", "fuzz.example", source);
+}
+
+static void use_claims(enum nri_event event, const struct strlist *claims)
+{
+	struct strlist all = {0};
+
+	assert(event == NRI_CREATE || claims->n == 0);
+	assert(claims->n <= CLAIMS_MAX);
+	claims_add(&all, claims);
+	claims_add(&all, claims);
+	assert(all.n == claims->n && claims_has(&all, claims));
+	for (size_t i = 0; i < claims->n; i++)
+		assert(*claims->v[i] && !strchr(claims->v[i], '/'));
+	strlist_fini(&all);
+	free(claims_format(claims));
 }
 
 static void configured(void *ctx UNUSED, const char *runtime, const char *version)
@@ -69,6 +91,7 @@ static void pod_event(void *ctx, enum nri_event event, const struct nri_pod *pod
 
 	assert(event >= NRI_RUN && event <= NRI_CREATE);
 	use_pod(pod);
+	use_claims(event, &pod->claims);
 	if (p->answer == ANSWER_LATER)
 		p->held[p->n_held++] = stream;
 	else
@@ -80,6 +103,7 @@ static const struct nri_ops ops = {
 	.sync_begin = sync_begin,
 	.sync_pod = sync_pod,
 	.sync_end = sync_end,
+	.claim_of = claim_of,
 	.pod_event = pod_event,
 };
 

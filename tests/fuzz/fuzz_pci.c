@@ -44,17 +44,19 @@ static const struct {
 	{PF_PATH "virtfn0", LINK_TARGET},
 	{PF_PATH "sriov_totalvfs", FILE_CONTENT},
 	{PF_PATH "sriov_numvfs", FILE_CONTENT},
+	{VF_PATH "virtio1/net", DIR_NAME},
 };
 
 static int sys_fd = -1;
-static char made[2][512]; /* directories of this input */
+static char made[3][512]; /* directories of this input */
 static size_t n_made;
 
 /* One tree for the process. */
 static void make_tree(void)
 {
 	static const char *const dirs[] = {"bus", "bus/pci", "bus/pci/devices", PF_PATH,
-		PF_PATH "net", PF_PATH "net/eth0", VF_PATH, VF_PATH "net"};
+		PF_PATH "net", PF_PATH "net/eth0", VF_PATH, VF_PATH "net", VF_PATH "virtio1",
+		VF_PATH "virtio1/net"};
 
 	if (sys_fd >= 0)
 		return;
@@ -118,9 +120,10 @@ static void check_vf(const struct pci_vf *vf)
 	check_text(vf->driver, 64);
 	check_text(vf->vendor, 64);
 	check_text(vf->device_id, 64);
-	assert(*vf->driver && *vf->vendor && *vf->device_id && *vf->pf_name);
+	assert(*vf->driver && *vf->vendor && *vf->device_id);
 	assert(strlen(vf->pf_name) < IFNAMSIZ && strlen(vf->if_name) < IFNAMSIZ);
 	assert(vf->numa_node >= -1 && (vf->link_speed == -1 || vf->link_speed > 0));
+	assert(*vf->pf_name || (vf->link_speed == -1 && vf->pf_mtu == -1));
 }
 
 /* Both ways to it see the same. */
@@ -148,6 +151,7 @@ static void read_vfs(void)
 	} else {
 		assert(rc < 0 && err.kind == ERR_NOT_FOUND);
 	}
+	assert(!pci_scan_find(&scan, VF) == (scan.n_vfs + scan.n_skipped == 0));
 	pci_scan_fini(&scan);
 }
 

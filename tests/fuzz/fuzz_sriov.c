@@ -5,37 +5,13 @@
  * zero bytes. What was understood is the same when it was written again.
  */
 #include <assert.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "common/check.h"
 #include "dmgr-sriov/state.h"
 #include "dmgr-sriov/uevent.h"
 #include "tests/fuzz/fuzz.h"
-
-/* a physical function */
-#define DEVICE "bus/pci/devices/0000:03:00.0"
-
-static int sys_fd = -1;
-
-/* One tree for the process. */
-static void make_tree(void)
-{
-	static const char *const dirs[] = {"bus", "bus/pci", "bus/pci/devices", DEVICE};
-	static const char *const files[] = {DEVICE "/sriov_totalvfs", DEVICE "/sriov_numvfs"};
-
-	if (sys_fd >= 0)
-		return;
-	sys_fd = fuzz_tree(dirs, ARRAY_SIZE(dirs));
-	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
-		cleanup_close int fd =
-			openat(sys_fd, files[i], O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-
-		assert(fd >= 0 && write(fd, "1\n", 2) == 2);
-	}
-}
 
 /* --- notes -------------------------------------------------------------------------------- */
 
@@ -115,6 +91,7 @@ static bool is_inside(const char *part, const char *text, size_t size)
 
 static void read_event(char *text, size_t size)
 {
+	char addr[PCI_ADDR_SIZE];
 	struct uevent e;
 
 	for (size_t i = 0; i < size; i++)
@@ -124,16 +101,15 @@ static void read_event(char *text, size_t size)
 		return;
 	assert(is_inside(e.action, text, size) && is_inside(e.subsystem, text, size) &&
 		is_inside(e.devpath, text, size));
-	if (uevent_matters(&e, sys_fd))
-		assert(strcmp(e.subsystem, "pci") == 0 ||
-			strstr(e.devpath, "0000:03:00.0/net/"));
+	if (uevent_function(&e, addr))
+		assert(pci_addr_ok(addr) && strstr(e.devpath, addr) &&
+			strcmp(e.subsystem, "net") == 0 && !uevent_is_of_pci(&e));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	cleanup_free char *text = xmemdup0(data, size);
 
-	make_tree();
 	read_note(text);
 	read_state(data, size);
 	read_event(text, size);

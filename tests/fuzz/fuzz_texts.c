@@ -32,6 +32,7 @@ static void check_elements(const char *text)
 		{check_dns_subdomain, 253},
 		{check_driver_name, 63},
 		{check_uid, 63},
+		{check_claim_dir, 63 + 1 + 253},
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {

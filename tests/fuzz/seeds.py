@@ -156,6 +156,14 @@ def nri():
     write("nri", "events", b"\x03\x02" + b"".join(
         ttrpc(2 * i + 1, name, field(1, pod))
         for i, name in enumerate(("RunPodSandbox", "CreateContainer", "StopPodSandbox", "RemovePodSandbox"))))
+    files = "/var/lib/kubelet/plugins/fuzz.example/dra-device-metadata"
+    mounts = b"".join(field(9, field(1, "/m") + field(3, source)) for source in (
+        "tmpfs", f"{files}/default_c1/req/metadata.json", f"{files}/{POD_UID}/req/metadata.json",
+        f"{files}/default_c1/other/metadata.json", f"{files}/../req/metadata.json", f"{files}/default_c1/metadata.json"))
+    write("nri", "container-with-claims", b"\x05\x01" + b"".join(
+        ttrpc(2 * i + 1, "CreateContainer", request)
+        for i, request in enumerate((field(1, pod) + field(2, mounts), field(2, field(1, "c") + mounts) + field(1, pod),
+                                     field(1, pod) + field(2, field(9, "\x0a"))))))
     write("nri", "unknown-method", b"\0\0" + ttrpc(1, "UpdateContainer", pod))
     write("nri", "stream-twice", b"\0\0" + ttrpc(1, "Shutdown", b"") * 2)
     write("nri", "long-frame", b"\0\0" + struct.pack(">II", 1, 1 << 25))
@@ -272,9 +280,10 @@ def pci():
         content = {"class": "0x020000\n", "physfn": "../0000:01:00.0", "driver": "../../drivers/igbvf",
                    "vendor": "0x8086\n", "device": "0x10ca\n", "numa_node": "-1\n", "vf_net": "eth2", "pf_net": "",
                    "phys_port_name": "p0\n", "dev_port": "0\n", "speed": "1000\n", "virtfn0": "../0000:01:10.0",
-                   "sriov_totalvfs": "7\n", "sriov_numvfs": "3\n", **changed}
+                   "sriov_totalvfs": "7\n", "sriov_numvfs": "3\n", "vf_virtio": "", **changed}
         return b"".join(bytes([len(text)]) + text.encode("latin-1") for text in content.values()) + addr.encode()
     write("pci", "igb", pieces())
+    write("pci", "virtio", pieces(vf_net="", vf_virtio="eth2", driver="../../drivers/virtio-pci"))
     write("pci", "in-a-pod", pieces(vf_net="", driver="vfio-pci"))
     write("pci", "representor", pieces(phys_port_name="c1pf0vf1\n", pf_net="aaa"))
     write("pci", "only-a-representor", pieces(phys_port_name="pf0sf12\n"))

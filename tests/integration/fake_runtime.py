@@ -17,6 +17,8 @@ from nri_wire import CREATE, Violation
 
 # of containerd, with that NRI; none that leaves refused sandboxes behind
 VERSIONS = {"0.6": "1.7.24~ds1", "0.8": "1.7.27", "0.12": "2.3.4+unknown"}
+# of a container that was given nothing
+MOUNTS = ("proc", "tmpfs", "/run/containerd/io.containerd.grpc.v1.cri/sandboxes/s/hosts")
 VALID_EVENTS = {"0.6": 0x7ff, "0.8": 0x7ff, "0.12": 0x3fff}
 METADATA = [{"key": "containerd-namespace-ttrpc", "value": "k8s.io"},
             {"key": "traceparent", "value": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}]
@@ -133,11 +135,14 @@ class Plugin:
                 raise Violation("plugin does not handle split sync requests")
         return self
 
-    def send_event(self, event, told, timeout=None):
+    def send_event(self, event, told, timeout=None, mounts=()):
+        """mounts: sources of a container's mounts, besides those that every container has."""
         if not self.events & 1 << (event - 1):
             raise Violation(f"{wire.EVENT_NAMES[event]} is not subscribed")
         if event == CREATE:  # a call of its own in every release
-            container = {"id": "c" * 64, "pod_sandbox_id": told["id"], "name": "c1"}
+            container = {"id": "c" * 64, "pod_sandbox_id": told["id"], "name": "c1",
+                         "mounts": [{"destination": f"/m{i}", "source": source, "options": ["ro", "bind"]}
+                                    for i, source in enumerate((*MOUNTS, *mounts))]}
             return self.send(wire.EVENT_NAMES[event], pb.encode(
                 wire.CREATE_CONTAINER, {"pod": told, "container": container}), timeout)
         if self.dedicated:
@@ -151,8 +156,8 @@ class Plugin:
             raise Violation("an event is not implemented")
         return status.get("code", 0), status.get("message", "")
 
-    def event(self, event, told, timeout=None):
-        return self.wait_event(self.send_event(event, told, timeout), timeout)
+    def event(self, event, told, timeout=None, mounts=()):
+        return self.wait_event(self.send_event(event, told, timeout, mounts), timeout)
 
     # --- the end
 

@@ -15,9 +15,11 @@ def sandbox_id(ident):
 
 class Statd:
     """What nrihookd sees of statd. attach and detach may be replaced by a test; wanted are the pods
-    (by UID) that have devices."""
+    (by UID) that have devices. It keeps no record unless a test has it do so: keep_record()."""
 
     def __init__(self, rundir):
+        self.rundir = rundir
+        self.state_dir = None
         self.settings = {"driverName": DRIVER, "nodeName": "n", "retryIntervalMs": 100,
                          "registrationTimeoutMs": 5000, "maxAttempts": 3, "ready": True}
         self.wanted = set()
@@ -28,6 +30,7 @@ class Statd:
         self.attaches = []  # parameters, with the inode of the namespace that came along
         self.syncs = []  # lists of (pod UID, sandbox id)
         self.checks = []  # sandbox ids
+        self.claims = []  # what pod.attach and pod.check named, each
         self.sync_goes = threading.Event()  # cleared: the answer to pod.sync is kept back
         self.sync_goes.set()
         self.states = []
@@ -43,6 +46,20 @@ class Statd:
             "pod.check": self._check,
         })
 
+    def keep_record(self, directory=None):
+        """Makes its state directory, and reports it from the next hello on."""
+        self.state_dir = directory or self.rundir / "state"
+        (self.state_dir / "pods").mkdir(parents=True)
+        found = self.state_dir.stat()
+        self.settings |= {"stateDev": found.st_dev, "stateIno": found.st_ino}
+
+    def name(self, uid):
+        """Records that the pod has a prepared claim."""
+        (self.state_dir / "pods" / uid).touch()
+
+    def forget(self, uid):
+        (self.state_dir / "pods" / uid).unlink()
+
     def _hello(self, peer, params, fds):
         self.hellos.append(params)
         return self.settings
@@ -52,6 +69,7 @@ class Statd:
         os.close(fds[0])
         with self._lock:
             self.calls.append(("attach", params["sandboxID"]))
+            self.claims.append(params.pop("claims", []))
             self.attaches.append({**params, "inode": inode})
             self.busy += 1
             self.busiest = max(self.busiest, self.busy)
@@ -77,6 +95,7 @@ class Statd:
 
     def _check(self, peer, params, fds):
         self.checks.append(params["sandboxID"])
+        self.claims.append(params.get("claims", []))
         wanted = params["podUID"] in self.wanted
         return {"wanted": int(wanted), "there": int(wanted and params["sandboxID"] in self.attached)}
 

@@ -85,7 +85,9 @@ class Claim:
 
     @property
     def status(self):
-        """What the driver wrote: the entries of status.devices; None: nothing was written."""
+        """What the driver wrote: the entries of status.devices; None: nothing was written. A statd that runs
+        has written what it is to write."""
+        self.house.wait_status_written()
         if not self.status_path.exists():
             return None
         written = json.loads(self.status_path.read_text())
@@ -166,11 +168,36 @@ class House:
     def wait_ready(self):
         procs_module.wait_for(lambda: self.status()["ready"], 5, "statd's being ready")
 
+    def statd_is_away(self):
+        """It was ended, and not only stopped for a while or started anew."""
+        return not any(p.name == "statd" and p.running() for p in self.procs.all)
+
+    def wait_status_written(self):
+        """Claims' status is written in the background: waits for it, if there is a statd."""
+        def written():
+            try:
+                return not self.status().get("statusDue")
+            except (OSError, EOFError, TimeoutError, mprpc.Error):
+                return self.statd_is_away()
+        procs_module.wait_for(written, 10, "the claims' status being written")
+
     def wait_peer(self, role, state, timeout=5):
         """Waits until `status` says of this role that it is in this state."""
         def look():
             return any(p["role"] == role and p["state"] == state for p in self.status()["peers"])
         procs_module.wait_for(look, timeout, f"{role} being {state}")
+
+    @property
+    def state_dir(self):
+        return self.runtime_dir / "state"
+
+    def records(self):
+        """The node's own record: UID -> what it says."""
+        return {path.stem: json.loads(path.read_text()) for path in (self.state_dir / "claims").glob("*.json")}
+
+    def marked_pods(self):
+        """Pods that have a prepared claim, by the state directory."""
+        return {path.name for path in (self.state_dir / "pods").iterdir()}
 
     def files_left(self):
         """Files of the driver's making, of claims that it has prepared."""
@@ -211,7 +238,7 @@ class MockManager:
         methods = {"device.restore": self._restore, "device.audit": self._audit, "device.setup": self._setup,
                    "device.recover": self._setup, "device.free": self._empty,
                    "device.check": self._check, "device.attach": self._attach,
-                   "device.detach": self._detach}
+                   "device.detach": self._detach, "device.reclaim": self._empty}
         self.peer = mprpc.connect(house.runtime_dir / "manager.sock",
                                   {name: self._recorded(name, handler) for name, handler in methods.items()})
         hello = self.peer.call("manager.hello", {"type": manager_type, "version": "0"})
@@ -242,6 +269,8 @@ class MockManager:
         return handle
 
     def _restore(self, params):
+        for allocation in params.get("allocations", []):
+            assert allocation.get("shareID") != "" and allocation["claimUID"], "as a real manager checks"
         return {"verdicts": [{"device": {**self.rebuild(a["device"]["name"]), "state": a["device"]["state"]}}
                              for a in params.get("allocations", [])]}
 

@@ -12,7 +12,7 @@ class Statd:
     def __init__(self, rundir, config):
         self.rundir = rundir
         self.config = config
-        self.hellos, self.inventories = queue.Queue(), queue.Queue()
+        self.hellos, self.inventories, self.appeared = queue.Queue(), queue.Queue(), queue.Queue()
         self.notes = []  # of the inventory that next_inventory() returned last
         self.server = None
 
@@ -20,6 +20,7 @@ class Statd:
         self.server = mprpc.Server(self.rundir / "manager.sock", {
             "manager.hello": self._hello,
             "manager.devices": lambda peer, params, fds: self.inventories.put(params),
+            "manager.appeared": lambda peer, params, fds: self.appeared.put(params["name"]),
         }).start()
 
     def _hello(self, peer, params, fds):
@@ -46,6 +47,9 @@ class Statd:
         inventory = self.inventories.get(timeout=10 * STRETCH)
         self.notes = inventory.get("notes", [])
         return inventory.get("devices", [])
+
+    def next_appeared(self):
+        return self.appeared.get(timeout=10 * STRETCH)
 
     def restore(self, *allocations):
         def ask():

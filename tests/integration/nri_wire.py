@@ -33,7 +33,9 @@ LINUX_POD = {1: ("pod_overhead", "bytes"), 2: ("pod_resources", "bytes"), 3: ("c
 POD = {1: ("id", "str"), 2: ("name", "str"), 3: ("uid", "str"), 4: ("namespace", "str"),
        5: ("labels", ("map", "str")), 6: ("annotations", ("map", "str")), 7: ("runtime_handler", "str"),
        8: ("linux", ("msg", LINUX_POD)), 9: ("pid", "u"), 10: ("ips", ("rep", "str"))}
-CONTAINER = {1: ("id", "str"), 2: ("pod_sandbox_id", "str"), 3: ("name", "str"), 4: ("state", "u")}
+MOUNT = {1: ("destination", "str"), 2: ("type", "str"), 3: ("source", "str"), 4: ("options", ("rep", "str"))}
+CONTAINER = {1: ("id", "str"), 2: ("pod_sandbox_id", "str"), 3: ("name", "str"), 4: ("state", "u"),
+             9: ("mounts", ("rep", ("msg", MOUNT)))}
 REGISTER = {1: ("plugin_name", "str"), 2: ("plugin_idx", "str"), 3: ("nri_version", "str")}
 CONFIGURE = {1: ("config", "str"), 2: ("runtime_name", "str"), 3: ("runtime_version", "str"),
              4: ("registration_timeout", "i"), 5: ("request_timeout", "i"), 6: ("nri_version", "str")}

@@ -5,11 +5,15 @@ import fcntl
 import json
 import os
 import socket
+import struct
 import subprocess
 
 CLONE_NEWNET = 0x40000000
 CLONE_NEWUSER = 0x10000000
 SIOCGSKNS = 0x894C
+NETLINK_KOBJECT_UEVENT = 15
+NLMSG_MIN_TYPE = 0x10
+NLM_F_REQUEST, NLM_F_ACK = 1, 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -96,3 +100,12 @@ class Netns:
         os.waitpid(pid, 0)
         ours.close()
         return fds[0]
+
+    def uevent(self, action, subsystem, devpath):
+        """Has the kernel send an event of a device to all who listen inside (lib/kobject_uevent.c, uevent_net_rcv())."""
+        text = f"{action}@{devpath}\0ACTION={action}\0DEVPATH={devpath}\0SUBSYSTEM={subsystem}\0".encode()
+        header = struct.pack("=IHHII", 16 + len(text), NLMSG_MIN_TYPE, NLM_F_REQUEST | NLM_F_ACK, 1, 0)
+        with socket.socket(fileno=self.open_socket(NETLINK_KOBJECT_UEVENT)) as sock:
+            sock.sendto(header + text, (0, 0))
+            error, = struct.unpack_from("=i", sock.recv(4096), 16)
+        assert error == 0, os.strerror(-error)

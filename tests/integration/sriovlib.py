@@ -61,7 +61,7 @@ def vlan_of(pf, index):
     return link["vfinfo_list"][index].get("vlan_list", [{}])[0].get("vlan", 0)
 
 
-def _settled(link):
+def settled(link):
     """Without what the wire decides, and without permaddr: igbvf calls the address permanent that it has
     when it is reset."""
     link = {key: value for key, value in link.items()
@@ -73,7 +73,7 @@ def _settled(link):
 
 def snapshot():
     """All that `ip -d link` and `ip addr` say of every device, but for what the wire decides."""
-    links = {link["ifname"]: _settled(link) for link in json.loads(ip("-d", "-j", "link"))
+    links = {link["ifname"]: settled(link) for link in json.loads(ip("-d", "-j", "link"))
              if not link["ifname"].startswith(("veth", "labbr"))}
     addresses = {}
     for link in json.loads(ip("-d", "-j", "addr")):

@@ -32,7 +32,8 @@ def understood(procs, directory, configuration):
     front = mprpc.connect(house.runtime_dir / "front.sock")
     told["front"] = front.call("front.hello", {"role": "draplugind", "version": "0"})
     front.close()
-    told["front"].pop("ready")
+    for key in ("ready", "stateDev", "stateIno"):  # of this start, not of the configuration
+        del told["front"][key]
     told["pools"] = [{name: pool.get(name) for name in ("name", "filter")} for pool in house.query("pools")["pools"]]
     statd.stop()
     return told

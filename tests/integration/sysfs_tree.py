@@ -83,12 +83,16 @@ class SysfsTree:
                     link.unlink()
         shutil.rmtree(self.dir(addr))
 
-    def add_netdev(self, addr, name, dev_port=0, **files):
-        (self.dir(addr) / "net" / name).mkdir(parents=True)
-        self.set_netdev(addr, name, dev_port=dev_port, **files)
+    def add_netdev(self, addr, name, dev_port=0, below=None, bus=None, **files):
+        """below: the device of another bus that it is behind, like virtio3; bus: which one."""
+        device = addr if below is None else f"{addr}/{below}"
+        (self.dir(device) / "net" / name).mkdir(parents=True)
+        if bus is not None:
+            (self.dir(device) / "subsystem").symlink_to(f"../../../../../bus/{bus}")
+        self.set_netdev(device, name, dev_port=dev_port, **files)
 
     def set_netdev(self, addr, name, **files):
-        """Contents of files of a link: speed, dev_port, phys_port_name."""
+        """Contents of files of a link: speed, mtu, dev_port, phys_port_name."""
         for file, content in files.items():
             self.write(f"{self._behind}/{addr}/net/{name}/{file}", content)
 

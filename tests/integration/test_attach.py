@@ -314,6 +314,7 @@ def test_two_managers_all_or_nothing(at, netns):
 
 def test_missing_link_is_made_again(at, netns):
     c = at.prepare("c1", [result("dummy0")])
+    assert c.status
     status = c.status_path.read_bytes()
     at.dummy.failures["device.attach", "dummy0"] = mprpc.Error("not_found", "no such link")
     at.dummy.prepared = {"state": {"Name": "dummy0", "Again": True}}

@@ -20,15 +20,26 @@ CONFIG = h.config({"dummy": {"enabled": True, "count": 3},
 
 
 class Setting:
-    def __init__(self, procs, rundir):
+    def __init__(self, procs, rundir, *options):
         self.house = h.House(procs, rundir, CONFIG)
-        self.statd = self.house.start_statd()
-        self.dummy = h.MockManager(self.house, "dummy", [h.dedicated(f"dummy{i}") for i in range(3)])
-        self.rx = h.MockManager(self.house, "rxQueue", [h.shareable("eth0")],
-                                prepared={"ifName": "net9", "state": {"prepared": True, "queue": 7}})
+        self.options = options
+        self.start_statd()
         self.draplugind = self.house.start_draplugind()
         self.kubelet = self.house.kubelet()
         self.kubelet.register()
+
+    def start_statd(self):
+        self.statd = self.house.start_statd(*self.options)
+        self.dummy = h.MockManager(self.house, "dummy", [h.dedicated(f"dummy{i}") for i in range(3)])
+        self.rx = h.MockManager(self.house, "rxQueue", [h.shareable("eth0")],
+                                prepared={"ifName": "net9", "state": {"prepared": True, "queue": 7}})
+        self.house.wait_ready()
+
+    def restart_statd(self):
+        self.statd.kill()
+        self.dummy.close()
+        self.rx.close()
+        self.start_statd()
 
     def claim(self, name, results, **more):
         return h.Claim(self.house, name, results, **more)
@@ -69,6 +80,14 @@ class Setting:
 @pytest.fixture
 def at(procs, rundir):
     setting = Setting(procs, rundir)
+    yield setting
+    setting.close()
+
+
+@pytest.fixture
+def waiting(procs, rundir):
+    """A statd that answers when the claim's status is written."""
+    setting = Setting(procs, rundir, "--wait-for-status")
     yield setting
     setting.close()
 
@@ -125,7 +144,8 @@ def make_status_unwritable(at):
 
 
 @pytest.mark.needs_root
-def test_status_update_fails(at):
+def test_status_update_fails(waiting):
+    at = waiting
     c = at.claim("c1", [result("dummy0"), result("dummy1", "b")])
     make_status_unwritable(at)
     error = at.refused(c)
@@ -135,13 +155,32 @@ def test_status_update_fails(at):
 
 
 @pytest.mark.needs_root
-def test_status_update_fails_for_a_share(at):
+def test_status_update_fails_for_a_share(waiting):
+    at = waiting
     c = at.claim("c1", [result("eth0", "rx", share=SHARE_A, capacity={"rxQueues": "1"})])
     make_status_unwritable(at)
     at.refused(c)
     freed, = at.rx.asked("device.free")
     assert freed["shareID"] == SHARE_A and freed["consumedCapacity"] == {"rxQueues": "1"}
     assert freed["device"]["state"] == {"prepared": True, "queue": 7}, "the prepared object, not the advertised"
+
+
+@pytest.mark.needs_root
+def test_status_is_written_when_it_can_be(at):
+    """A prepare does not wait for it, and it is not lost: not with a statd that is killed either."""
+    c = at.claim("c1", [result("dummy0")])
+    make_status_unwritable(at)
+    at.prepared(c)
+    at.statd.wait_log("claim status is not written; trying again.*default_c1")
+    assert at.house.status()["statusDue"] == 1 and not c.status_path.exists()
+    assert any("status of 1 claims is still to be written" in note for note in at.house.status()["notes"])
+    at.restart_statd()
+    assert at.house.status()["statusDue"] == 1 and not c.status_path.exists()
+    uid, gid = map(int, h.STATD_USER.split(":"))
+    os.chown(at.house.claims_dir, uid, gid)
+    assert [entry["device"] for entry in c.status] == ["dummy0"]
+    at.unprepare(c)
+    assert c.status is None
 
 
 def test_second_setup_fails(at):
@@ -170,6 +209,7 @@ def test_rollback_free_fails(at):
 def test_prepared_twice(at):
     c = at.claim("c1", [result("dummy0")])
     first = at.prepared(c)
+    assert c.status
     written = c.status_path.stat()
     assert at.prepared(c) == first
     assert at.setups() == ["dummy0"]
@@ -259,19 +299,111 @@ def test_device_twice_in_one_claim(at):
     ({"vlan": "7"}, ["vlan", "number"]),
     ({"interfaceSysctlIPv4": {"../x": "1"}}, ["interfaceSysctlIPv4", "../x"]),
     ({"interfaceSysctlIPv6": {"accept_ra": ""}}, ["interfaceSysctlIPv6", "accept_ra", "empty"]),
+    ({"interfaceSysctlIPv4": {"net.ipv4.conf.net1.arp_filter": "1"}},
+     ["interfaceSysctlIPv4", "net.ipv4.conf.net1.arp_filter", "only the part behind the interface: arp_filter"]),
+    ({"podIfName": "net1", "interfaceSysctlIPv6": {"net1.accept_ra": "1"}},
+     ["interfaceSysctlIPv6", "only the part behind the interface: accept_ra"]),
+    ({"podIfNam": "net1"}, ["podIfNam", "these are: podIfName, vlan, interfaceSysctlIPv4, interfaceSysctlIPv6",
+                            "did you mean podIfName?"]),
+    ({"Vlann": 42}, ["Vlann", "did you mean vlan?"]),
+    ({"mtu": 9000}, ["mtu", "is not a field"]),
+    ({"podIfName": "net1", "podifname": "net2"}, ["podIfName", "podifname", "twice"]),
+    ({"vlan": 42}, ["vlan", "device dummy1", "manager dummy have no VLAN"]),
 ])
 def test_wrong_parameters_touch_nothing(at, parameters, words):
     c = at.claim("c1", [result("dummy0"), result("dummy1", "b")], config=[opaque(parameters, ["b"])])
     error = at.refused(c)
-    assert all(w in error for w in words + ["request b", "c1"]), error
+    assert all(w in error for w in words + ["request b", "device dummy1", "default/c1"]), error
     assert at.setups() == [] and c.status is None
+
+
+def test_parameters_of_a_class(at):
+    c = at.claim("c1", [result("dummy0")], config=[opaque({"mtu": 9000}, ["net"], source="FromClass"),
+                                                   opaque({"podIfName": "net1"}, ["net"])])
+    refused_by_name(at, c, "config[0] (of the DeviceClass)", "mtu")
+
+
+REQUESTS = [{"name": "net", "firstAvailable": [{"name": "fast"}, {"name": "slow"}]}, {"name": "rx", "exactly": {}}]
+
+
+@pytest.mark.parametrize("spec, request_of, names, wrong", [
+    (REQUESTS, "net/slow", ["nope"], "nope"),
+    (REQUESTS, "net/slow", ["rx", "net/none"], "net/none"),
+    (REQUESTS, "net/slow", ["net/fast", "net/slow", "net", "rx"], None),
+    (None, "net/slow", ["net", "net/fast"], None),
+    (None, "net", ["nope"], "nope"),
+    (None, "net", ["net/fast"], "net/fast"),
+])
+def test_request_of_a_config(at, spec, request_of, names, wrong):
+    c = at.claim("c1", [result("dummy0", request_of)], config=[opaque({"podIfName": "net1"}, names)])
+    c.object["spec"] = {"devices": {"requests": spec}} if spec else None
+    c.write()
+    if wrong:
+        refused_by_name(at, c, f"config[0]: requests[{names.index(wrong)}]: \"{wrong}\" is no request of the claim",
+                        "these are: net")
+    else:
+        at.prepared(c)
+        assert at.rows()[0]["Config"] == {"podIfName": "net1"}
+
+
+def refused_by_name(at, claim, *words):
+    """It is, before anything is touched, and this is said."""
+    error = at.refused(claim)
+    assert all(word in error for word in (f"{claim.namespace}/{claim.name}",) + words), error
+    assert at.setups() == [] and claim.status is None and at.rows() == []
 
 
 @pytest.mark.parametrize("reserved", [[], ["pod-1", "pod-2"]])
 def test_not_reserved_for_one_pod(at, reserved):
-    error = at.refused(at.claim("c1", [result("dummy0")], reserved=reserved))
-    assert "unexpected input" in error and f"{len(reserved)} consumers" in error
-    assert at.setups() == []
+    more = ["a claim of its own", "resourceClaimTemplateName"] if reserved else []
+    refused_by_name(at, at.claim("c1", [result("dummy0")], reserved=reserved),
+                    "unexpected input", f"{len(reserved)} consumers", *more)
+
+
+def test_reserved_for_something_else_than_a_pod(at):
+    c = at.claim("c1", [result("dummy0")])
+    c.object["status"]["reservedFor"][0]["resource"] = "jobs"
+    c.write()
+    refused_by_name(at, c, "reservedFor[0].resource", "jobs", "pods only")
+
+
+@pytest.mark.parametrize("more, words", [
+    ({"adminAccess": True}, ["asks for adminAccess", "does not offer"]),
+    ({"pool": "worker-9"}, ["pool", "worker-9", h.NODE]),
+    ({"skipNodeOperations": ["NodeUnprepareResources"]}, ["skipNodeOperations", "is not a field"]),
+    ({"compatibilityGroups": {"a": "b"}}, ["compatibilityGroups", "is not a field"]),
+    ({"request": "mon.x"}, ["results[1].request", "mon.x"]),
+])
+def test_result_that_is_not_understood(at, more, words):
+    c = at.claim("c1", [result("dummy0"), result("dummy1", "mon") | more])
+    refused_by_name(at, c, f"request {more.get('request', 'mon')}", "device dummy1", *words)
+
+
+def test_watcher_does_not_take_the_device(at):
+    """Neither before its owner nor after."""
+    watcher = at.claim("mon", [result("dummy0", "mon") | {"adminAccess": True}], pod_uid="pod-2")
+    refused_by_name(at, watcher, "request mon", "device dummy0", "adminAccess")
+    at.prepared(at.claim("c1", [result("dummy0")]))
+    assert "adminAccess" in at.refused(watcher) and at.setups() == ["dummy0"]
+
+
+def test_result_with_what_is_the_schedulers(at):
+    c = at.claim("c1", [result("dummy0") | {
+        "adminAccess": False, "tolerations": [{"operator": "Exists"}], "bindingConditions": ["a"],
+        "bindingFailureConditions": ["b"]}])
+    at.prepared(c)
+
+
+def test_annotation_that_cannot_be_a_path(at):
+    c = at.claim("c1", [result("dummy0")], annotations={"resource.kubernetes.io/pod-claim-name": "a.b"})
+    refused_by_name(at, c, "pod-claim-name", "a.b")
+
+
+def test_claim_of_another_version(at):
+    c = at.claim("c1", [result("dummy0")])
+    c.object["apiVersion"] = "resource.k8s.io/v1beta1"
+    c.write()
+    refused_by_name(at, c, "apiVersion", "resource.k8s.io/v1beta1", "as resource.k8s.io/v1 only")
 
 
 def test_claim_of_a_template(at):
@@ -370,22 +502,33 @@ def test_claims_config_overrides_the_classes_whole(at):
 
 @pytest.mark.parametrize("requests", [None, [], ["net"], ["other", "net"]])
 def test_config_for_all_requests_and_subrequests(at, requests):
-    c = at.claim("c1", [result("dummy0", "net/fast")], config=[opaque({"podIfName": "net1"}, requests)])
+    c = at.claim("c1", [result("dummy0", "net/fast"), result("gpu0", "other", driver="gpu.example.com")],
+                 config=[opaque({"podIfName": "net1"}, requests)])
     at.prepared(c)
     assert at.rows()[0]["Config"] == {"podIfName": "net1"}
 
 
 def test_other_drivers_results_and_config_are_not_ours(at):
-    c = at.claim("c1", [result("gpu0", "gpu", driver="gpu.example.com"), result("dummy0")],
-                 config=[opaque({"podIfName": 99}, driver="gpu.example.com")])
+    theirs = {"driver": "gpu.example.com", "device": "GPU 0", "pool": 7, "shareID": {}, "adminAccess": True, "future": 1}
+    c = at.claim("c1", [theirs, result("dummy0")],
+                 config=[opaque({"podIfName": 99}, ["nope"], driver="gpu.example.com")])
     assert [d["device_name"] for d in at.prepared(c)] == ["dummy0"]
     assert [s["driver"] for s in c.status] == [h.DRIVER] and at.setups() == ["dummy0"]
 
 
 def test_names_of_parameters_in_any_case(at):
+    c = at.claim("c1", [result("dummy0")], config=[opaque({"PodIFname": "net1"})])
+    at.prepared(c)
+    assert at.rows()[0]["Config"] == {"podIfName": "net1"}
+
+
+def test_unknown_parameters_as_a_warning(procs, rundir):
+    at = Setting(procs, rundir, "--unknown-parameters=warn")
     c = at.claim("c1", [result("dummy0")], config=[opaque({"PodIFname": "net1", "future": {"x": 1}})])
     at.prepared(c)
     assert at.rows()[0]["Config"] == {"podIfName": "net1"}
+    at.statd.wait_log("a parameter of the claim is ignored.*request net, device dummy0.*parameters.future")
+    at.close()
 
 
 def test_one_name_for_two_devices(at):
@@ -396,6 +539,25 @@ def test_one_name_for_two_devices(at):
     b = at.claim("b", [result("dummy1")], config=[opaque({"podIfName": "net1"})])
     at.prepared(a)
     assert "net1" in at.refused(b) and at.setups() == ["dummy0"]
+
+
+def test_default_name_is_taken(at):
+    """A device that is not named has its own name, which another must not be given: in the claim, and in
+    the pod's other claims, whichever comes first."""
+    both = at.claim("both", [result("dummy0"), result("dummy1", "b")], config=[opaque({"podIfName": "dummy0"}, ["b"])])
+    refused_by_name(at, both, "podIfName", "dummy0", "dummy1")
+    named = at.claim("named", [result("dummy1")], config=[opaque({"podIfName": "dummy0"})])
+    unnamed = at.claim("unnamed", [result("dummy0")])
+    for first, second in ((named, unnamed), (unnamed, named)):
+        at.prepared(first)
+        before = at.setups()
+        error = at.refused(second)
+        assert all(w in error for w in ("podIfName", "\"dummy0\"", first.uid)), error
+        assert at.setups() == before
+        assert at.unprepare(first) == ""
+    other = at.claim("other", [result("dummy0")], pod_uid="pod-2")
+    at.prepared(named)
+    at.prepared(other)
 
 
 def test_claim_not_allocated_missing_or_replaced(at):
@@ -410,6 +572,18 @@ def test_claim_not_allocated_missing_or_replaced(at):
     uid, old.object["metadata"]["uid"] = old.uid, "another"
     old.write()
     assert uid in at.refused(old) and at.setups() == []
+
+
+@pytest.mark.parametrize("first", ["default_c1.json", "first.json"])
+@pytest.mark.parametrize("second", ["default_c1.yaml", "copy.yaml"])
+def test_claim_in_two_files(at, first, second):
+    c = at.claim("c1", [result("dummy0")])
+    c.path = c.path.rename(at.house.claims_dir / first)
+    twin = at.house.claims_dir / second
+    twin.write_text(c.path.read_text())
+    refused_by_name(at, c, "two files", first, second, "remove one")
+    twin.unlink()
+    at.prepared(c)
 
 
 def test_one_claims_failure_is_its_own(at):

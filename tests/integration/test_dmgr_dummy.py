@@ -31,6 +31,12 @@ def alloc(name="dummy0", uid=UID, **changes):
     return {"device": device(name), "claimUID": uid, **changes}
 
 
+def without_number(prepared):
+    """The inventory's device; a prepared one has the number of its link besides."""
+    assert prepared["state"].pop("IfIndex") > 0
+    return prepared
+
+
 def attachment(name="dummy0", uid=UID, if_name="net1", **more):
     return {"allocation": alloc(name, uid), "ifName": if_name, "sandboxID": SANDBOX, **more}
 
@@ -215,10 +221,17 @@ def test_missing_link_is_not_found(statd, manager, pod):
     assert statd.call("device.free", alloc()) == {}
 
 
-def test_link_of_another_kind_is_not_freed(statd, manager, host):
-    host.ip("link add dummy0 type veth peer name peer")
-    assert statd.refused("conflict", "device.free", alloc()) == "interface is not a dummy device: dummy0"
-    assert "dummy0" in host.links()
+@pytest.mark.parametrize("kind", ["bridge", "veth"])
+def test_link_of_another_kind_is_never_touched(statd, manager, host, kind):
+    host.ip(f"link add dummy0 type {kind}")
+    host.run("ip", "link", "set", "dummy0", "alias", f"netclaim:{UID}:dummy0")
+    before = host.links()["dummy0"]
+    for method in ("device.setup", "device.recover"):
+        assert f"the name 'dummy0' is taken by a link of kind '{kind}'" in statd.refused("conflict", method, alloc())
+    for method in ("device.free", "device.reclaim"):
+        assert statd.call(method, alloc()) == {}
+    assert statd.call("device.audit", {"claimUIDs": []}) == {}
+    assert host.links()["dummy0"] == before
 
 
 def test_alternative_name_of_another_link_is_a_conflict(statd, manager, host):
@@ -231,10 +244,10 @@ def test_alternative_name_of_another_link_is_a_conflict(statd, manager, host):
 
 @pytest.mark.needs_dummy
 def test_a_claims_life(statd, manager, host, pod):
-    assert statd.call("device.setup", alloc())["device"] == device()
+    assert without_number(statd.call("device.setup", alloc())["device"]) == device()
     link = host.links()["dummy0"]
     assert link["linkinfo"]["info_kind"] == "dummy" and link["ifalias"] == f"netclaim:{UID}:dummy0"
-    assert statd.call("device.setup", alloc())["device"] == device(), "a second time"
+    assert statd.call("device.setup", alloc())["device"]["state"]["IfIndex"] == link["ifindex"], "a second time"
     assert host.links()["dummy0"]["ifindex"] == link["ifindex"]
     assert statd.attach(pod) == {"ifName": "net1", "wasThere": False}
     assert "UP" in pod.links()["net1"]["flags"] and "dummy0" not in host.links()
@@ -253,7 +266,7 @@ def test_it_dies_with_the_pod_and_is_recovered(statd, manager, host):
     with Netns() as pod:
         with socket.socket(fileno=pod.open_socket()) as sock:
             statd.refused("not_found", "device.attach", attachment(), [pod.fd, sock.fileno()])
-        assert statd.call("device.recover", alloc())["device"] == device()
+        assert without_number(statd.call("device.recover", alloc())["device"]) == device()
         statd.attach(pod)
         assert "net1" in pod.links()
 
@@ -271,16 +284,55 @@ def test_free_deletes_only_the_claims_own_link(statd, manager, host):
 
 
 @pytest.mark.needs_dummy
-def test_what_is_in_the_way_is_adopted_or_replaced(statd, manager, host):
+def test_dummy_link_that_is_in_the_way_is_adopted(statd, manager, host):
     host.ip("link add dummy0 type dummy")
-    host.ip("link add dummy1 type veth peer name peer")
     before = host.links()
     statd.call("device.setup", alloc())
-    statd.call("device.setup", alloc("dummy1"))
-    after = host.links()
-    assert after["dummy0"]["ifindex"] == before["dummy0"]["ifindex"]
-    assert after["dummy1"]["linkinfo"]["info_kind"] == "dummy"
-    assert after["dummy1"]["ifalias"] == f"netclaim:{UID}:dummy1"
+    assert host.links()["dummy0"]["ifindex"] == before["dummy0"]["ifindex"]
+
+
+@pytest.mark.needs_dummy
+@pytest.mark.parametrize("rename", [False, True])
+@pytest.mark.parametrize("alias", ["mine", "netclaim:", ""])
+def test_link_whose_mark_the_pod_has_overwritten_is_detached(statd, manager, host, pod, alias, rename):
+    for _ in range(8):  # as on a host with more links than a pod: the number is free in the pod
+        host.ip("link add other type dummy")
+        host.ip("link del other")
+    prepared = alloc(device=statd.call("device.setup", alloc())["device"])
+    pod.ip("link add pods type dummy")
+    with socket.socket(fileno=pod.open_socket()) as sock:
+        params = {**attachment(), "allocation": prepared}
+        statd.call("device.attach", params, [pod.fd, sock.fileno()])
+        pod.run("ip", "link", "set", "net1", "alias", alias)
+        if rename:
+            pod.ip("link set net1 down name its")
+        assert statd.call("device.detach", params, [pod.fd, sock.fileno()]) == {}
+        assert set(pod.links()) == {"lo", "eth0", "peer", "pods"}
+        assert statd.call("device.detach", params, [pod.fd, sock.fileno()]) == {}
+    manager.wait_log("device is not in the sandbox any more")
+
+
+@pytest.mark.needs_dummy
+def test_link_that_took_another_number_in_the_pod_is_known_by_its_name(statd, manager, host, pod):
+    prepared = alloc(device=statd.call("device.setup", alloc())["device"])
+    number = prepared["device"]["state"]["IfIndex"]
+    assert number in [link["ifindex"] for link in pod.links().values()]
+    with socket.socket(fileno=pod.open_socket()) as sock:
+        params = {**attachment(), "allocation": prepared}
+        statd.call("device.attach", params, [pod.fd, sock.fileno()])
+        pod.run("ip", "link", "set", "net1", "alias", "mine")
+        assert statd.call("device.detach", params, [pod.fd, sock.fileno()]) == {}
+    assert set(pod.links()) == {"lo", "eth0", "peer"}
+
+
+@pytest.mark.needs_dummy
+def test_reclaim_of_a_link_that_ended_with_its_namespace(statd, manager, host):
+    statd.call("device.setup", alloc())
+    assert statd.call("device.reclaim", alloc()) == {} and "dummy0" in host.links()
+    with Netns() as pod:
+        statd.attach(pod)
+    assert statd.call("device.reclaim", alloc()) == {}
+    assert statd.call("device.free", alloc()) == {}
 
 
 @pytest.mark.needs_dummy

@@ -230,6 +230,227 @@ def test_no_functions_are_published_too(statd, start, tree):
     assert statd.serve()[0] == {} and statd.notes == []
 
 
+def link_event(host, addr, name="whatever", action="add"):
+    host.uevent(action, "net", f"/devices/pci0000:00/0000:00:01.0/{addr}/net/{name}")
+
+
+def test_links_behind_virtio(statd, start, host, tree):
+    """Of physical function and virtual ones, also with another driver's physical function."""
+    virtio_pf = "0000:02:00.0"
+    tree.pf(virtio_pf, None, total=2, driver="virtio-pci")
+    tree.add_netdev(virtio_pf, "pf1", below="virtio1", bus="virtio", speed=25000)
+    tree.vf(virtio_pf, 0, "0000:02:00.1", driver="virtio-pci")
+    tree.add_netdev("0000:02:00.1", "vf8", below="virtio3", bus="virtio")
+    tree.vf(PF, 3, "0000:01:10.6", driver="virtio-pci")
+    tree.add_netdev("0000:01:10.6", "vf9", below="virtio4")
+    host.add("vf9")
+    statd.config["ifaces"] = [{"ifName": "pf1", "vfCount": 2}]
+    start()
+    devices, _ = statd.serve()
+    assert statd.notes == [] and tree.num_vfs(virtio_pf) == 2
+    assert devices["0000-02-00-1"]["kernelIfName"] == "vf8"
+    assert devices["0000-02-00-1"]["attributes"]["pfName"] == {"string": "pf1"}
+    assert devices["0000-02-00-1"]["attributes"]["linkSpeed"] == {"int": 25000}
+    assert devices["0000-01-10-6"]["kernelIfName"] == "vf9"
+    prepared = statd.setup(devices["0000-01-10-6"])
+    assert host.alias("vf9").startswith(mark("0000-01-10-6"))
+    statd.call("device.free", prepared)
+    (tree.dir(virtio_pf) / "virtio1/net/pf1").rename(tree.dir(virtio_pf) / "virtio1/net/uplink1")
+    host.uevent("move", "net", f"/devices/pci0000:00/0000:00:01.0/{virtio_pf}/virtio1/net/uplink1")
+    renamed, = [d for d in statd.next_inventory() if d["name"] == "0000-02-00-1"]
+    assert renamed["attributes"]["pfName"] == {"string": "uplink1"}
+
+
+def rename(host, tree, addr, old, new):
+    """A link, to any bytes, as the kernel lets one be called."""
+    subprocess.run(host.inside("ip", "link", "set", "dev") + [old, "name", new], check=True)
+    net = bytes(tree.dir(addr) / "net") + b"/"
+    os.rename(net + old, net + new)
+
+
+@pytest.mark.parametrize("name,shown", [(b"eth\xe9", "eth?"), (b"\x01", "?"), (b"v\x7f", "v?")])
+def test_name_that_cannot_be_published(statd, start, tree, host, name, shown):
+    """It keeps no other function away; of one that is prepared the name of before counts, and it is given back."""
+    start()
+    devices, _ = statd.serve()
+    prepared = statd.setup(devices[DEV0])
+    for link, addr in (("vf0", VF0), ("vf1", VF1)):
+        rename(host, tree, addr, link.encode(), name + link[2:].encode())
+        link_event(host, addr)
+    found = {d["name"]: d for d in statd.next_inventory()}
+    assert set(found) == {DEV0, DEV2} and found[DEV0] == devices[DEV0]
+    assert statd.notes == [f'virtual function {VF1} is not offered: its link is called "{shown}1", which is not a name that '
+                           "can be published: rename it"]
+    assert statd.hellos.empty(), "statd took all messages"
+    statd.call("device.free", prepared)
+    rename(host, tree, VF1, name + b"1", b"vf1")
+    assert host.alias("vf0") == ""
+
+
+def test_leftover_whose_name_no_message_can_hold(statd, tree, host, vf0):
+    """It is reported without it, and freed."""
+    statd.setup(vf0)
+    rename(host, tree, VF0, b"vf0", b"eth\xe9")
+    leftover, = statd.call("device.audit", {"claimUIDs": []})["leftovers"]
+    assert "kernelIfName" not in leftover["device"] and leftover["claimUID"] == UID
+    statd.call("device.free", leftover)
+    rename(host, tree, VF0, b"eth\xe9", b"vf0")
+    assert host.alias() == "" and statd.hellos.empty()
+
+
+def test_setup_whose_answer_no_message_can_hold(statd, tree, host, vf0):
+    """Its link was renamed a moment ago: refused, and nothing is left of it."""
+    host.ip("link set vf0 alias before")
+    rename(host, tree, VF0, b"vf0", b"eth\xe9")
+    assert "UTF-8" in statd.refused("conflict", "device.setup", alloc(vf0))
+    rename(host, tree, VF0, b"eth\xe9", b"vf0")
+    assert host.alias() == "before" and statd.hellos.empty()
+
+
+def test_link_that_is_made_late(statd, start, tree, host):
+    """Until then its function is not offered, and a note says why."""
+    tree.remove_netdev(VF0, "vf0")
+    start()
+    devices, _ = statd.serve()
+    assert set(devices) == {DEV1, DEV2}
+    note, = statd.notes
+    assert note.startswith(f"virtual function {VF0} is not offered: it has no link on the host: its driver igbvf has not")
+    assert "not in the inventory" in statd.refused("not_found", "device.setup", alloc({**devices[DEV1], "name": DEV0}))
+    tree.add_netdev(VF0, "vf0")
+    link_event(host, VF0)
+    found = {d["name"]: d for d in statd.next_inventory()}
+    assert found[DEV0]["kernelIfName"] == "vf0" and statd.notes == []
+    statd.setup(found[DEV0])
+    assert statd.appeared.empty()
+
+
+def test_largest_mtu_is_what_can_be_used(statd, start, tree, host, pod):
+    """At most the physical function's, and known while the function is in a pod, also to a new process."""
+    host.ip("link add vf8 type veth peer name vf8-peer")
+    tree.vf(PF, 3, "0000:01:10.6", "vf8")
+    device = "0000-01-10-6"
+    process = start()
+    devices, _ = statd.serve()
+    assert devices[device]["attributes"]["maxMTU"] == {"int": 65535}
+    tree.set_netdev(PF, "pf0", mtu=1500)
+    link_event(host, PF, "pf0", "move")
+    found = {d["name"]: d for d in statd.next_inventory()}
+    assert found[device]["attributes"]["maxMTU"] == {"int": 1500}
+    prepared = statd.setup(found[device])
+    assert prepared["device"]["attributes"]["maxMTU"] == {"int": 1500}
+    statd.attach(pod, prepared)
+    tree.remove_netdev("0000:01:10.6", "vf8")
+    process.kill()
+    tree.set_netdev(PF, "pf0", mtu=9000)
+    start()
+    found, (verdict,) = statd.serve(prepared)
+    assert found[device]["attributes"]["maxMTU"] == {"int": 9000} == verdict["device"]["attributes"]["maxMTU"]
+    assert found[device]["kernelIfName"] == "vf8"
+    statd.detach(pod, prepared)
+
+
+def test_physical_function_without_a_link(statd, start, tree, host, manager):
+    """It is in another namespace, say: what is prepared stays offered and can be freed, the rest is not offered."""
+    prepared = statd.setup(manager.devices[DEV0])
+    tree.remove_netdev(PF, "pf0")
+    link_event(host, PF, "pf0", "remove")
+    device, = statd.next_inventory()
+    assert device == manager.devices[DEV0]
+    assert statd.notes == [
+        f"virtual function {VF0} is prepared, and offered as it was: physical function {PF}: has no link on the host",
+        f"virtual function {VF1} is not offered: physical function {PF}: has no link on the host",
+        f"virtual function {VF2} is not offered: physical function {PF}: has no link on the host"]
+    statd.call("device.free", prepared)
+    assert host.alias() == ""
+
+
+def test_more_functions_than_can_be_offered(statd, start, tree):
+    """The first, and before them what is prepared; a note says so."""
+    tree.pf("0000:80:00.0", "pf8", total=4200, numvfs=4200)
+    for index in range(4100):
+        tree.vf("0000:80:00.0", index, f"0001:{index // 256:02x}:{index // 8 % 32:02x}.{index % 8}", driver="vfio-pci")
+    last = "0001-10-00-3"
+    state = {"Addr": "0001:10:00.3", "Driver": "vfio-pci", "VFID": 4099, "PFAddr": "0000:80:00.0"}
+    start()
+    devices, _ = statd.serve(alloc({"name": last, "state": state}))
+    assert len(devices) == 4096
+    assert statd.notes == ["there are 4103 devices, and 7 of them are not offered: a manager offers at most 4096, first "
+                           "those that are prepared, then by name"]
+    assert {DEV0, DEV1, DEV2, last} < set(devices) and "0001-10-00-2" not in devices
+
+
+@pytest.mark.parametrize("configured", ["old-name-of-pf1", "a-name-that-only-an-alternative-one-can-be"])
+def test_alternative_names(statd, start, tree, host, configured):
+    """Of a physical function: to provision it, and for pools, which are no part of what users see."""
+    host.add("pf1")
+    host.add("pf0")
+    names = [("pf1", configured), ("pf0", "eth0"), ("pf0", "a-name-of-more-than-fifteen"), ("vf0", "v0")]
+    for link, altname in names:
+        host.ip(f"link property add dev {link} altname {altname}")
+    tree.pf("0000:02:00.0", "pf1", total=4)
+    statd.config["ifaces"] = [{"ifName": configured, "vfCount": 4}]
+    start()
+    devices, _ = statd.serve()
+    assert tree.num_vfs("0000:02:00.0") == 4 and statd.notes == []
+    of_pf = ["eth0", "a-name-of-more-than-fifteen"]
+    assert devices[DEV0]["alternatives"] == {"pfName": of_pf, "kernelIfName": ["v0"]}
+    assert devices[DEV1]["alternatives"] == {"pfName": of_pf}
+
+
+def test_changes_of_a_physical_function_are_seen(statd, start, tree, host):
+    """Of which there is no uevent: an alternative name, an MTU. Those of other links are dropped by the kernel."""
+    host.add("pf0")
+    host.ip("link set pf0 up")  # of one that is down the kernel does not report another name
+    process = start()
+    assert "alternatives" not in statd.serve()[0][DEV1]
+    host.ip("link set vf1 mtu 1400")
+    host.ip("link property add dev vf1 altname of-no-physical-function")
+    host.ip("link property add dev pf0 altname eth0")
+    found = {d["name"]: d for d in statd.next_inventory()}
+    assert found[DEV0]["alternatives"] == {"pfName": ["eth0"]}
+    tree.set_netdev(PF, "pf0", mtu=1300)
+    host.ip("link add vf8 type veth peer name vf8-peer")
+    tree.vf(PF, 3, "0000:01:10.6", "vf8")
+    host.ip("link set pf0 mtu 1300")
+    found = {d["name"]: d for d in statd.next_inventory()}
+    assert found["0000-01-10-6"]["attributes"]["maxMTU"] == {"int": 1300}
+    host.ip("link property del dev pf0 altname eth0")
+    found = {d["name"]: d for d in statd.next_inventory()}
+    assert "alternatives" not in found[DEV0]
+    assert process.running()
+
+
+# --- links that come back by themselves
+
+def test_link_that_comes_back_by_itself_is_reported(statd, start, tree, host, pod, vf0):
+    """Not one that the manager has moved itself."""
+    prepared = statd.setup(vf0)
+    tree.remove_netdev(VF0, "vf0")
+    statd.attach(pod, prepared)
+    tree.add_netdev(VF0, "vf0")
+    statd.detach(pod, prepared)
+    link_event(host, VF0)
+    tree.remove_netdev(VF0, "vf0")
+    statd.attach(pod, prepared)
+    tree.add_netdev(VF0, "net1")
+    link_event(host, VF0, "net1")
+    assert statd.next_appeared() == DEV0
+    statd.detach(pod, prepared)
+    assert statd.appeared.empty() and statd.inventories.empty()
+
+
+def test_link_that_comes_back_while_statd_is_away(statd, start, tree, host, pod, vf0):
+    prepared = statd.setup(vf0)
+    tree.remove_netdev(VF0, "vf0")
+    statd.attach(pod, prepared)
+    statd.stop()
+    tree.add_netdev(VF0, "net1")
+    link_event(host, VF0, "net1")
+    statd.start()
+    statd.serve(prepared)
+    assert statd.next_appeared() == DEV0
+
+
 # --- configuration
 
 @pytest.mark.parametrize("more", ["", "/", "//"])
@@ -330,6 +551,21 @@ def test_privileges_are_those_of_the_table(statd, start):
 
 # --- a claim's life
 
+PODS_ALIASES = ["netclaim:another-claim:0000-01-10-0", "netclaim:", "mine", ""]
+
+
+def spoil(pod, alias):
+    for text in ("link set net1 down", "link set net1 name spoilt mtu 1300 txqueuelen 3 group 9",
+                 "link property add dev spoilt altname pods-own"):
+        pod.ip(text)
+    pod.run("ip", "link", "set", "spoilt", "alias", alias)
+
+
+def but_its_number(state):
+    """Which number a link gets is the kernel's to choose where nobody asks for one."""
+    return {key: value for key, value in state.items() if key not in ("ifindex", "link_index")}
+
+
 def test_setup_marks_the_link(statd, host, vf0):
     before = host.state()
     prepared = statd.setup(vf0)["device"]
@@ -392,9 +628,8 @@ def test_a_claims_life(statd, host, pod, vf0):
     link = pod.links()["net1"]
     assert "UP" in link["flags"] and link["ifalias"] == mark() and "vf0" not in host.links()
     assert statd.attach(pod, prepared) == {"ifName": "net1", "wasThere": True}
-    for text in ("link set net1 down", "link set net1 name spoilt mtu 1300 txqueuelen 3 group 9",
-                 "link property add dev spoilt altname pods-own", "link set spoilt up"):
-        pod.ip(text)
+    spoil(pod, mark())
+    pod.ip("link set spoilt up")
     assert statd.detach(pod, prepared) == {}
     assert set(pod.links()) == {"lo", "eth0", "peer"}
     assert host.state() == {**before, "ifalias": mark()}
@@ -423,10 +658,9 @@ def test_killed_manager_goes_on_where_it_was(statd, start, tree, manager, host, 
     manager.kill()
     start()
     devices, (verdict,) = statd.serve(prepared)
-    assert "kernelIfName" not in devices[DEV0]
-    expected = {**prepared["device"], "attributes": {k: v for k, v in prepared["device"]["attributes"].items()
-                                                     if k != "maxMTU"}}
-    assert verdict["device"] == expected and not verdict.get("error")
+    altnames = {"alternatives": {"kernelIfName": ["first-altname", "second-altname"]}}
+    assert devices[DEV0] == {**vf0, **altnames}, "what cannot be seen is as it was"
+    assert verdict["device"] == prepared["device"] and not verdict.get("error")
     assert statd.attach(pod, prepared) == {"ifName": "net1", "wasThere": True}
     statd.detach(pod, prepared)
     tree.add_netdev(VF0, "vf0")
@@ -484,11 +718,72 @@ def test_free_of_a_function_that_is_gone(statd, tree, host, manager, vf0):
         assert f"there is no virtual function {VF0}" in statd.refused("not_found", method, prepared)
 
 
-def test_missing_link_is_not_found(statd, host, pod, vf0):
+def test_missing_link_is_not_found(statd, tree, host, pod, vf0):
     prepared = statd.setup(vf0)
     host.ip("link del vf0")
+    tree.remove_netdev(VF0, "vf0")
     statd.attach(pod, prepared, refused="not_found")
+    assert "is not on the host: it is in another network namespace" in statd.detach(pod, prepared, refused="busy")
+    tree.remove(VF0)
     assert statd.detach(pod, prepared) == {}
+
+
+@pytest.mark.parametrize("alias", PODS_ALIASES)
+def test_detach_finds_on_the_host_what_has_lost_its_mark(statd, tree, host, pod, vf0, alias):
+    """A namespace of the pod's own had it, and ended before the pod did."""
+    dress(host)
+    before = but_its_number(host.state())
+    prepared = statd.setup(vf0)
+    statd.attach(pod, prepared)
+    spoil(pod, alias)
+    pod.ip(f"link set spoilt netns {host.path}")
+    tree.rename_netdev(VF0, "vf0", "spoilt")
+    assert statd.detach(pod, prepared) == {}
+    assert but_its_number(host.state()) == {**before, "ifalias": mark()}
+    tree.rename_netdev(VF0, "spoilt", "vf0")
+    assert statd.call("device.free", prepared) == {}
+    assert but_its_number(host.state()) == before
+
+
+@pytest.mark.parametrize("alias", ["netclaim:", "netclaim:another-claim:vf9"])
+def test_alias_that_is_no_mark_of_the_function_keeps_no_claim(statd, host, vf0, alias):
+    host.ip(f"link set vf0 alias {alias}")
+    prepared = statd.setup(vf0)
+    assert host.alias() == mark() + " -" + (f" {alias}" if alias == "netclaim:" else "")
+    assert statd.call("device.free", prepared) == {}
+
+
+def test_mtu_that_the_physical_function_does_not_have(statd, host, manager, vf0):
+    host.add("pf0")
+    host.ip("link set pf0 mtu 1400")
+    statd.setup(vf0)
+    manager.wait_log("link 'vf0' has an MTU of 1500, and its physical function 'pf0' one of 1400")
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_alias_that_is_not_text_comes_back(statd, host, vf0, lost):
+    """Also when the record is lost: the note behind the mark has it."""
+    def ip_says():
+        return subprocess.run(host.inside("ip", "link", "show", "vf0"), check=True, capture_output=True).stdout
+    subprocess.run(host.inside("ip", "link", "set", "vf0", "alias", os.fsdecode(b"caf\xe9")), check=True)
+    prepared = statd.setup(vf0)
+    assert prepared["device"]["state"]["Link"]["Alias"] == "\\x636166e9"
+    assert statd.setup(vf0) == prepared
+    assert statd.call("device.free", alloc(vf0) if lost else prepared) == {}
+    assert b"alias caf\xe9\n" in ip_says()
+
+
+def test_record_is_of_this_boot(statd, vf0):
+    boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert statd.setup(vf0)["device"]["state"]["Link"]["Boot"] == boot
+
+
+def test_name_that_is_not_text(statd, tree, host, vf0):
+    name = os.fsdecode(b"vf\xe9")
+    subprocess.run(host.inside("ip", "link", "set", "vf0", "name", name), check=True)
+    tree.rename_netdev(VF0, "vf0", name)
+    message = statd.refused("conflict", "device.setup", alloc(vf0))
+    assert f"the name of link 'vf?' of virtual function {VF0} is not UTF-8: rename it" in message
 
 
 @pytest.mark.parametrize("method", ["device.setup", "device.recover", "device.free"])
@@ -518,6 +813,46 @@ def test_it_is_recovered(statd, host, pod, vf0):
     statd.detach(pod, prepared)
     statd.call("device.free", prepared)
     assert host.alias() == "before"
+
+
+# --- returned by the kernel
+
+@pytest.mark.parametrize("alias", PODS_ALIASES)
+def test_reclaim_takes_what_the_kernel_returned_whatever_its_alias(statd, tree, host, pod, vf0, alias):
+    dress(host)
+    before = but_its_number(host.state())
+    prepared = statd.setup(vf0)
+    statd.attach(pod, prepared)
+    tree.remove_netdev(VF0, "vf0")
+    message = statd.refused("busy", "device.reclaim", prepared)
+    assert f"the link of virtual function {VF0} is not on the host" in message
+    spoil(pod, alias)
+    pod.ip(f"link set spoilt netns {host.path}")  # the kernel returns only what hangs on a bus
+    tree.add_netdev(VF0, "spoilt")
+    assert statd.call("device.reclaim", prepared) == {}
+    assert but_its_number(host.state()) == {**before, "ifalias": mark()}
+    tree.rename_netdev(VF0, "spoilt", "vf0")
+    assert statd.call("device.reclaim", prepared) == {}
+    assert but_its_number(host.state()) == {**before, "ifalias": mark()}
+    assert statd.call("device.free", prepared) == {}
+    assert but_its_number(host.state()) == before
+
+
+def test_reclaim_of_a_function_that_is_gone(statd, tree, manager, vf0):
+    prepared = statd.setup(vf0)
+    tree.remove(VF0)
+    assert statd.call("device.reclaim", prepared) == {}
+    manager.wait_log("virtual function is gone")
+
+
+def test_reclaim_of_a_function_of_user_space(statd, tree, host, manager):
+    prepared = statd.setup(manager.devices[DEV2])
+    assert statd.call("device.reclaim", prepared) == {}
+    host.add("vf2")  # its own driver has it now
+    tree.bind(VF2, "igbvf")
+    tree.add_netdev(VF2, "vf2")
+    assert statd.call("device.reclaim", prepared) == {}
+    assert host.alias("vf2") == mark(DEV2)
 
 
 def test_function_of_user_space(statd, host, pod, manager):

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -540,15 +541,59 @@ def test_files_that_an_operator_damaged_are_written_anew(node):
     assert (node.metadata_path().read_bytes(), node.cdi_path().read_bytes()) == good
 
 
-def test_what_an_interrupted_write_left_goes_with_the_claim(node):
+def test_what_an_interrupted_write_left_is_removed(node):
+    """Of the CDI directory at the next start, of the claim's own directory with the claim."""
     kubelet = node.registered()
     kubelet.prepare([C1])
-    (node.cdi_dir / f".{node.cdi_path().name}.0123.tmp").write_text("")
-    (node.cdi_dir / "vendor_other.json").write_text("{}")
-    (node.metadata_path().parent / ".metadata.json.0123.tmp").write_text("")
+    node.process.kill()
+    (node.cdi_dir / f".{node.cdi_path().name}.01234567.tmp").write_text("")
+    (node.cdi_dir / ".vendor_other.json.01234567.tmp").write_text("{}")
+    (node.metadata_path().parent / ".metadata.json.01234567.tmp").write_text("")
+    kubelet = node.registered()
+    assert files_below(node.cdi_dir) == [".vendor_other.json.01234567.tmp", node.cdi_path().name]
     assert kubelet.unprepare([C1]) == {UID: {}}
-    assert files_below(node.cdi_dir) == ["vendor_other.json"]
+    assert files_below(node.cdi_dir) == [".vendor_other.json.01234567.tmp"]
     assert not node.metadata_path().parent.parent.exists()
+
+
+def test_what_a_loss_of_power_left_is_written_anew(node):
+    """Files are not synced, so they may be empty."""
+    kubelet = node.registered()
+    kubelet.prepare([C1])
+    good = node.metadata_path().read_bytes(), node.cdi_path().read_bytes()
+    for path in (node.metadata_path(), node.cdi_path()):
+        os.truncate(path, 0)
+    kubelet.prepare([C1])
+    assert (node.metadata_path().read_bytes(), node.cdi_path().read_bytes()) == good
+    for path in (node.metadata_path(), node.cdi_path()):
+        os.truncate(path, 0)
+    assert kubelet.unprepare([C1]) == {UID: {}}
+    assert files_below(node.kubelet_dir) == files_below(node.cdi_dir) == []
+
+
+def test_a_claims_specifications_are_found_without_its_metadata(node):
+    kubelet = node.registered()
+    kubelet.prepare([C1])
+    shutil.rmtree(node.metadata_path().parent.parent)
+    assert kubelet.unprepare([C1]) == {UID: {}}
+    assert files_below(node.cdi_dir) == []
+
+
+def test_nothing_is_synced_to_disk(node):
+    """A prepare does not wait for a disk: strace(1) sees each system call."""
+    strace = shutil.which("strace")
+    assert strace, "strace is missing"
+    kubelet = node.registered()
+    trace = node.dir / "strace"
+    tracer = node.procs.start(strace, "-p", node.process.pid, "-o", trace,
+                              "-e", "trace=fsync,fdatasync,renameat,renameat2,getdents64")
+    tracer.wait_log("attached")
+    kubelet.prepare([C1])
+    assert kubelet.unprepare([C1]) == {UID: {}}
+    tracer.signal(signal.SIGINT)
+    tracer.wait_exit()
+    calls = trace.read_text()
+    assert calls.count("rename") == 2 and "sync(" not in calls
 
 
 def test_a_claim_whose_files_cannot_be_written_is_not_prepared(node):
@@ -560,7 +605,7 @@ def test_a_claim_whose_files_cannot_be_written_is_not_prepared(node):
     os.rename(store, node.dir / "elsewhere")
     store.symlink_to(node.dir / "elsewhere")
     assert kubelet.prepare([C1])[UID]["error"].startswith(
-        "metadata of request net: opening directory dra-device-metadata: ")
+        f"metadata of request net: opening directory {store}: ")
     store.unlink()
     assert kubelet.prepare([C1])[UID]["devices"]
 
@@ -635,13 +680,20 @@ def test_another_driver_name_is_another_start(node):
     assert "the driver is called differently now" in node.process.log
 
 
-def test_a_statd_that_refuses_ends_it(node):
-    def hello(peer, params, fds):
+def test_a_statd_that_refuses_us(node):
+    """The claims' errors say so, and when it does not any more, it goes on."""
+    kubelet = node.registered()
+    greet = node.statd.server.methods["front.hello"]
+
+    def refuse(peer, params, fds):
         raise mprpc.Error("invalid", "unknown role")
-    node.statd.server.methods["front.hello"] = hello
-    process = node.start()
-    assert process.wait_exit() == 1
-    assert "unknown role" in process.log
+    node.statd.stop()
+    node.statd.server.methods["front.hello"] = refuse
+    node.statd.start()
+    node.process.wait_log("statd refuses us; trying again.*unknown role")
+    assert kubelet.prepare([C1]) == {UID: {"error": "statd refuses draplugind: unknown role"}}
+    node.statd.server.methods["front.hello"] = greet
+    wait_for(lambda: "error" not in kubelet.prepare([C1])[UID], 10, "a claim that is prepared")
 
 
 # --- many at once -------------------------------------------------------------------------------

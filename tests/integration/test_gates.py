@@ -4,6 +4,7 @@ makes real links, no container of a pod with a prepared claim runs without its d
 on the way. What the kubelet does then, trying again, succeeds when the trouble is over, and the
 runtime can be restarted after all of it."""
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -196,6 +197,39 @@ def restart(node, end_runtime, *kubelets):
     assert sorted(pod["id"] for pod in node.lab.cri.pods()) == sorted(kubelet.pod.id for kubelet in kubelets)
     wait_for(lambda: node.hookd.log.count("registered with the container runtime") > registrations, 20,
              "the next registration")
+
+
+def test_plain_pods_while_statd_is_dead(node):
+    """A pod that has no claim lives and ends as if nothing had happened; one that has is refused."""
+    claimed = Kubelet(node, "claimed", node.claim())
+    statd_is_killed(node)
+    node.hookd.wait_log("lost statd")
+    plain = Kubelet(node, "plain", str(uuid.uuid4()))
+    plain.sync()
+    plain.pod.start_container("c2")
+    assert "statd is not running" in claimed.refused()
+    plain.pod.stop()
+    node.lab.remove_pod(plain.pod.id)
+    assert plain.uid not in complaints(node)
+
+
+def test_record_that_is_exchanged_while_statd_is_dead(node):
+    """Nothing is believed of it: a pod that it does not name may have a claim."""
+    state = node.runtime_dir / "state"
+    statd_is_killed(node)
+    node.hookd.wait_log("lost statd")
+    state.rename(node.runtime_dir / "elsewhere")
+    (state / "pods").mkdir(parents=True)
+    plain = Kubelet(node, "plain", str(uuid.uuid4()))
+    assert "statd is not running" in plain.refused()
+    node.hookd.wait_log("no use of the node's record.*is not the state directory of statd")
+    shutil.rmtree(state)
+    (node.runtime_dir / "elsewhere").rename(state)
+    plain.sync()
+
+
+def complaints(node):
+    return "\n".join(line for line in node.hookd.log.splitlines() if " error " in line or " warn " in line)
 
 
 def test_reason(node):

@@ -409,6 +409,117 @@ def test_without_an_authority_those_of_the_system_count(http1, start, rundir, ce
         assert "authorization" not in server.requests[0][2]
 
 
+# --- who we are -----------------------------------------------------------------------------------
+
+
+def test_a_401_counts_although_the_connection_ends_within_it(http1, start):
+    """As servers end it for who is not authenticated."""
+    def answer(_server, connection, *_):
+        connection.sendall(b"HTTP/1.1 401 Unauthorized\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\nno")
+        return False
+    with start(http1(answer)) as tool:
+        error = failed(lambda: tool.get("/x"))
+        assert (error.status, error.kind) == (401, "invalid")
+        assert error.message.startswith("GET /x: 401: no: the token in the kubeconfig is not accepted: is it expired?")
+
+
+def test_a_401_is_not_hidden_by_what_comes_after_it(http1, start):
+    def answer(server, connection, *_):
+        codes = {1: 401, 3: 200, 4: 403}
+        code = codes.get(len(server.requests))
+        return bool(code) and reply(connection, code, status(code, "no")) is None
+    with start(http1(answer)) as tool:
+        assert failed(lambda: tool.get("/x")).status == 401
+        ended = failed(lambda: tool.request("POST", "/x", body={}))
+        assert ended.kind == "unavailable" and "before that the server has said: 401: no" in ended.message
+        assert tool.get("/x")["code"] == 200
+        assert failed(lambda: tool.get("/x")).status == 403
+        assert "before that" not in failed(lambda: tool.request("POST", "/x", body={})).message
+
+
+def client_certificate(directory, name):
+    certificate, key = directory / f"{name}.crt", directory / f"{name}.key"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                    "-days", "2", "-subj", f"/CN={name}", "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    return certificate, key
+
+
+class Authenticating(Http1):
+    """Lets in whose client certificate has the name that is accepted; others get a 401. Any of `names` is
+    one that can be shown at all."""
+
+    def __init__(self, certificate, directory, names):
+        self.accepted, self.seen, self.files = names[0], [], {n: client_certificate(directory, n) for n in names}
+        super().__init__(certificate, None)
+        for crt, _ in self.files.values():
+            self.context.load_verify_locations(crt)
+        self.context.verify_mode = ssl.CERT_REQUIRED
+
+    def answer(self, _server, connection, method, path, _body):  # pylint: disable=method-hidden
+        name = dict(pair for rdn in connection.getpeercert()["subject"] for pair in rdn)["commonName"]
+        self.seen.append((method, path, name))
+        reply(connection, 200 if name == self.accepted else 401, status(401, "Unauthorized"))
+
+    def serve(self, connection):
+        self.__dict__.pop("answer", None)
+        super().serve(connection)
+
+
+@pytest.fixture
+def authenticating(certificate, rundir):
+    with Authenticating(certificate, rundir, ["one", "two"]) as server:
+        yield server
+
+
+def install(files, directory):
+    """As what renews a certificate does it."""
+    for source, name in zip(files, ("client.crt", "client.key")):
+        new = directory / f".{name}"
+        new.write_bytes(source.read_bytes())
+        new.rename(directory / name)
+
+
+def test_a_certificate_that_was_replaced_is_used(authenticating, start, rundir):
+    install(authenticating.files["one"], rundir)
+    user = {"client-certificate": "client.crt", "client-key": "client.key"}
+    with start(authenticating, user=user) as tool:
+        assert tool.get("/a")
+        # it is accepted no longer, and there is no other
+        authenticating.accepted = "two"
+        error = failed(lambda: tool.get("/b"))
+        assert error.status == 401 and f"the certificate in {rundir}/client.crt is not accepted" in error.message
+        # there is: nobody who calls sees the old one's end
+        install(authenticating.files["two"], rundir)
+        assert tool.request("POST", "/c", body={})
+        assert authenticating.seen[-1] == ("POST", "/c", "two")
+        assert tool.wait_log("certificates of the API server's access were replaced")
+        # many at once, which all get a 401
+        install(authenticating.files["one"], rundir)
+        authenticating.accepted = "one"
+        calls = [tool.start("get", f"/d{n}") for n in range(5)]
+        assert [call.answer()["code"] for call in calls] == [401] * 5
+        # what cannot be read is reported once, and the old one is used
+        (rundir / "client.key").unlink()
+        (rundir / "client.crt").write_text("nothing")
+        for accepted in "two", "one", "two":
+            authenticating.accepted = accepted
+            if accepted == "one":
+                assert tool.get("/e")
+            else:
+                assert failed(lambda: tool.get("/e")).status == 401
+        assert tool.log.count("cannot be read again, the old one is used") == 1
+
+
+def test_an_authority_that_was_replaced_is_believed(http1, start, rundir, certificate):
+    server = http1(lambda _s, c, *_: reply(c, 200, {}))
+    other, key = client_certificate(rundir, "other")
+    install((other, key), rundir)
+    with start(server, cluster={"certificate-authority": "client.crt"}) as tool:
+        assert failed(lambda: tool.get("/x")).kind == "invalid"
+        install(certificate, rundir)
+        assert tool.get("/x") == {}
+
+
 # --- names ----------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import pathlib
+import tempfile
 import threading
 import time
 import uuid
@@ -47,11 +48,12 @@ def peak_mib(process):
 class Busy:
     """The house, with a device for each claim."""
 
-    def __init__(self, procs, rundir, count):
+    def __init__(self, procs, rundir, state_dir, count):
+        self.state_dir = state_dir
         self.house = h.House(procs, rundir, h.config({"dummy": {"enabled": True, "count": count}},
                                                      [{"name": "all", "filter": {}}]))
         self.devices = [f"dummy{i}" for i in range(count)]
-        self.statd = self.house.start_statd("--log-level", "info")
+        self.statd = self.house.start_statd("--state-dir", state_dir, "--log-level", "info")
         self.netnsd = self.house.start_netnsd("--log-level", "info")
         self.manager = h.MockManager(self.house, "dummy", [h.dedicated(name) for name in self.devices])
         self.house.wait_peer("netnsd", "connected")
@@ -86,8 +88,16 @@ class Busy:
 
 
 @pytest.fixture
-def busy(procs, rundir):
-    busy = Busy(procs, rundir, CLAIMS)
+def state_dir():
+    """On a tmpfs, as on a node: the file system of a disk may write a file out when it is replaced, and two
+    replacements for each of 500 sandboxes are then a second and more."""
+    with tempfile.TemporaryDirectory(prefix="netclaim-", dir="/dev/shm") as path:
+        yield path
+
+
+@pytest.fixture
+def busy(state_dir, procs, rundir):
+    busy = Busy(procs, rundir, state_dir, CLAIMS)
     yield busy
     busy.close()
 
@@ -290,7 +300,8 @@ def test_sandboxes_by_pod_attach(busy, namespaces, seconds):
 def test_sandboxes_by_the_hook(busy, rundir, namespaces):
     """All pods of the node start in one moment, on one connection of the runtime's, and end so."""
     runtime = Runtime(rundir / "nri.sock", timeout=RUNTIME_SECONDS).listen()
-    busy.daemons.append(busy.house.start_nrihookd("--nri-socket", runtime.path, "--log-level", "info"))
+    busy.daemons.append(busy.house.start_nrihookd("--state-dir", busy.state_dir, "--nri-socket", runtime.path,
+                                                  "--log-level", "info"))
     plugin = runtime.accept()
     plugin.synchronize()
     before = busy.descriptors()

@@ -263,6 +263,19 @@ def test_policies_concern_the_account():
                          ("resourceclaims/status", "UPDATE")}
 
 
+def test_policy_of_one_pod():
+    """It concerns everybody, and the same drivers as the others."""
+    policy, binding = documents("one-pod.yaml")
+    spec = policy["spec"]
+    assert binding["spec"] == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
+    assert spec["failurePolicy"] == "Fail" and spec["matchConstraints"]["matchPolicy"] == "Equivalent"
+    assert "userInfo" not in str(spec)
+    variables = {variable["name"]: variable["expression"] for variable in spec["variables"]}
+    assert variables["drivers"] == f'["{DRIVER}"]'
+    [rule] = spec["matchConstraints"]["resourceRules"]
+    assert rule["resources"] == ["resourceclaims/status"] and rule["operations"] == ["UPDATE"]
+
+
 def test_namespace_can_be_changed():
     """As the sign tells it."""
     text = "".join((ROOT / "k8s" / path).read_text() + "\n---\n" for path in ("rbac.yaml", "admission.yaml"))

@@ -61,6 +61,10 @@ connections
     not yet there, stale, closed at any point               test_runtime_is_not_there_yet,
                                                             test_runtime_leaves_its_socket_behind, test_runtime_closes
 never silent, whatever fails                                test_gates.py test_no_container_without_its_device
+a claim that the kubelet does not prepare again             test_container_that_was_given_a_claim_of_another_pod,
+                                                            test_nrihookd_containerd.py test_container_that_was_given_a_claim
+and in nobody's way who has no claim                        test_pod_that_the_record_does_not_name,
+                                                            test_gates.py test_plain_pods_while_statd_is_dead
 """
 import contextlib
 import os
@@ -203,7 +207,7 @@ def test_pod(node, style):
     assert plugin.event(STOP, pod("a", pid=0)) == (0, "")
     assert plugin.event(REMOVE, pod("a", pid=0)) == (0, "")
     node.statd.wait_calls(("attach", "a"), ("detach", "a"), ("detach", "a"))
-    assert node.statd.wait_state("registered")["detail"] == f"containerd {VERSIONS[style]}"
+    assert node.statd.wait_state("registered")["detail"].startswith(f"containerd {VERSIONS[style]}; ")
     assert node.statd.hellos[0]["role"] == "nrihookd"
 
 
@@ -722,6 +726,51 @@ def test_answer_of_statd_that_is_out_of_date(node):
     assert plugin.event(CREATE, pod("a", path))[0] == INTERNAL
 
 
+def test_missing_devices_that_a_newer_sandbox_was_given_meanwhile(node):
+    """The older one would take them from it; what it lacks is asked for anew."""
+    path = node.netns.make("cni-1")
+    node.registered()
+    node.statd.wanted = {"uid-a"}
+    node.statd.sync_goes.clear()
+    node.runtime.stop()
+    node.runtime.listen()
+    plugin = node.again([pod("a", path)])
+    assert plugin.event(RUN, pod("b", path, uid="uid-a")) == (0, "")
+    node.statd.wanted = set()
+    syncs = len(node.statd.syncs)
+    node.statd.sync_goes.set()
+    node.statd.wait_syncs(syncs + 1)
+    assert plugin.event(CREATE, pod("b", path, uid="uid-a")) == (0, "")
+    node.statd.wait_calls(("attach", "b"))
+
+
+def test_late_attach_that_a_newer_sandbox_overtakes(node):
+    """It waits for a manager while the other sandbox starts, and must not take the devices from it then."""
+    path = node.netns.make("cni-1")
+    node.statd.wanted = {"uid-a"}
+    node.statd.attach = Refusing("unavailable")
+    plugin = node.registered(pods=[pod("a", path)])
+    wait_for(lambda: len(node.statd.calls) >= 2, what="a late attach that is tried again")
+    number = plugin.send_event(RUN, pod("b", path, uid="uid-a"))
+    wait_for(lambda: ("attach", sandbox_id("b")) in node.statd.calls, what="the other sandbox")
+    node.statd.wanted = set()
+    node.statd.attach = lambda params: {"devices": 1}
+    assert plugin.wait_event(number) == (0, "")
+    node.statd.wait_syncs(2)
+    after = node.statd.calls[node.statd.calls.index(("attach", sandbox_id("b"))):]
+    assert set(after[1:]) == {("attach", sandbox_id("b"))}, "the older one has no turn any more"
+
+
+def test_two_sandboxes_of_a_pod_that_both_lack_devices(node):
+    """Both are asked for at once: neither is known to be the newer one."""
+    path = node.netns.make("cni-1")
+    node.statd.wanted = {"uid-a"}
+    node.registered(pods=[pod("a", path), pod("b", path, uid="uid-a")])
+    wait_for(lambda: len(node.statd.calls) >= 2, what="two late attaches")
+    assert sorted(node.statd.calls) == [("attach", sandbox_id("a")), ("attach", sandbox_id("b"))]
+    assert len(node.statd.syncs) == 1
+
+
 def test_statd_that_restarts_misses_devices(node):
     """What was in place is not any more, once it says so."""
     path = node.netns.make("cni-1")
@@ -773,6 +822,358 @@ def test_on_attach_failure(node, action):
     # a stop goes the same way whatever is chosen
     node.statd.detach = Refusing("internal")
     assert plugin.event(STOP, pod("a", path))[0] == INTERNAL
+
+
+# --- the node's own record
+
+
+def at_once(plugin, *events):
+    """(event, pod) each: that it is let through, without waiting."""
+    for event, told in events:
+        begun = time.monotonic()
+        assert plugin.event(event, told) == (0, "")
+        assert time.monotonic() - begun < BUDGET / 4
+
+
+BRIEF = 0.4 * STRETCH  # for an event that is refused when its time is up
+
+
+def life(told):
+    return [(event, told) for event in (RUN, CREATE, CREATE, STOP, REMOVE)]
+
+
+def refused(plugin, told):
+    other = {**told, "id": sandbox_id("other")}  # the first is gone when its start is refused
+    for event, about in (RUN, told), (CREATE, other), (STOP, told):
+        code, text = plugin.event(event, about, BRIEF)
+        assert code == UNAVAILABLE
+        assert text.endswith("statd is not running")
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_pod_that_the_record_does_not_name(node, style):
+    """It passes without a call, and whether statd is there or not."""
+    path = node.netns.make("cni-1")
+    node.statd.keep_record()
+    node.statd.name("uid-b")
+    plugin = node.registered(style, pods=[pod("old", path)])
+    assert node.statd.wait_state("registered")["detail"] == f"containerd {VERSIONS[style]}"
+    at_once(plugin, *life(pod("a", path)))
+    node.stop_statd()
+    node.process.wait_log("lost statd")
+    at_once(plugin, *life(pod("a2", path)), (STOP, pod("old", pid=0)), (CREATE, pod("unheard-of", path)))
+    refused(plugin, pod("b", path))
+    node.statd.wait_calls()
+
+
+def test_pod_that_the_record_names(node):
+    path = node.netns.make("cni-1")
+    node.statd.keep_record()
+    node.statd.name("uid-a")
+    plugin = node.registered(version=LEAKY)
+    node.statd.attach = Refusing("conflict", "taken", times=1)
+    for event in RUN, CREATE, CREATE, STOP, REMOVE:
+        assert plugin.event(event, pod("a", path)) == (0, "")
+    node.statd.wait_calls(*[("attach", "a")] * 2, *[("detach", "a")] * 2)
+
+
+def test_pod_that_the_record_does_not_name_any_more(node):
+    """What was attached is detached nevertheless, and what failed stays refused."""
+    path = node.netns.make("cni-1")
+    node.statd.keep_record()
+    for uid in "uid-a", "uid-b":
+        node.statd.name(uid)
+    plugin = node.registered(version=LEAKY)
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    node.statd.attach = Refusing("conflict", "taken")
+    assert plugin.event(RUN, pod("b", path)) == (0, "")
+    for uid in "uid-a", "uid-b":
+        node.statd.forget(uid)
+    assert plugin.event(CREATE, pod("b", path))[0] == FAILED_PRECONDITION
+    for ident in "a", "b":
+        assert plugin.event(STOP, pod(ident)) == (0, "")
+    node.statd.wait_calls(("attach", "a"), *[("attach", "b")] * 2, ("detach", "a"), ("detach", "b"))
+
+
+def test_late_attach_of_a_pod_that_the_record_does_not_name(node):
+    """statd's own word goes before it."""
+    path = node.netns.make("cni-1")
+    node.statd.keep_record()
+    node.statd.wanted = {"uid-a"}
+    node.statd.attach = Refusing("conflict", "taken")
+    plugin = node.registered(pods=[pod("a", path)])
+    node.process.wait_log("late attach failed")
+    assert plugin.event(CREATE, pod("a", path))[0] == FAILED_PRECONDITION
+    assert plugin.event(STOP, pod("a")) == (0, "")
+    node.statd.wait_calls(*[("attach", "a")] * 2, ("detach", "a"))
+
+
+def replace_directory(node):
+    node.statd.state_dir.rename(node.dir / "elsewhere")
+    (node.dir / "state/pods").mkdir(parents=True)
+
+
+def remove_directory(node):
+    node.statd.state_dir.rename(node.dir / "elsewhere")
+
+
+def remove_pods(node):
+    (node.statd.state_dir / "pods").rmdir()
+
+
+def make_pods_a_file(node):
+    remove_pods(node)
+    (node.statd.state_dir / "pods").touch()
+
+
+SPOILT = [(replace_directory, "state is not the state directory of statd"),
+          (remove_directory, "No such file"), (remove_pods, "state/pods/: No such file"),
+          (make_pods_a_file, "state/pods/: Not a directory")]
+
+
+@pytest.mark.parametrize("spoil,message", SPOILT)
+def test_record_that_is_spoilt_while_statd_is_away(node, spoil, message):
+    """It is not believed: what is missing there may have been named in the right one."""
+    path = node.netns.make("cni-1")
+    node.statd.keep_record()
+    plugin = node.registered()
+    node.stop_statd()
+    node.process.wait_log("lost statd")
+    spoil(node)
+    assert plugin.event(RUN, pod("a", path), BRIEF)[0] == UNAVAILABLE
+    node.process.wait_log(f"no use of the node's record: while statd is away, new pods wait for it.*{message}")
+    assert node.process.log.count("no use of the node's record") == 1
+
+
+@pytest.mark.parametrize("spoil,message", SPOILT)
+def test_record_that_is_spoilt(node, spoil, message):
+    """statd is asked instead, and shows why."""
+    path = node.netns.make("cni-1")
+    node.statd.keep_record()
+    plugin = node.registered()
+    spoil(node)
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    node.statd.wait_calls(("attach", "a"))
+    wait_for(lambda: message in node.statd.states[-1]["detail"], what="the problem in front.state")
+
+
+def test_record_that_is_mended(node):
+    path = node.netns.make("cni-1")
+    node.statd.keep_record()
+    plugin = node.registered()
+    node.stop_statd()
+    node.process.wait_log("lost statd")
+    replace_directory(node)
+    assert plugin.event(RUN, pod("a", path), BRIEF)[0] == UNAVAILABLE
+    (node.dir / "state").rename(node.dir / "wrong")
+    (node.dir / "elsewhere").rename(node.dir / "state")
+    at_once(plugin, *life(pod("b", path)))
+    node.process.wait_log("the node's record can be read")
+
+
+def no_record(node):
+    return ()
+
+
+def other_directory(node):
+    node.statd.keep_record()
+    (node.dir / "other/pods").mkdir(parents=True)
+    return "--state-dir", node.dir / "other"
+
+
+def missing_directory(node):
+    node.statd.keep_record()
+    return "--state-dir", node.dir / "none"
+
+
+@pytest.mark.parametrize("make,message", [
+    (no_record, "this statd does not report a state directory: update it"),
+    (other_directory, "other is not the state directory of statd: give both the same --state-dir"),
+    (missing_directory, "none: No such file")])
+def test_no_record(node, make, message):
+    """As before there was one: statd is asked for every pod, and waited for."""
+    path = node.netns.make("cni-1")
+    node.runtime.listen()
+    node.start(*make(node))
+    plugin = node.runtime.accept().synchronize()
+    node.process.wait_log(f"no use of the node's record.*{message}")
+    assert message in node.statd.wait_state("registered")["detail"]
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    node.stop_statd()
+    node.process.wait_log("lost statd")
+    assert plugin.event(RUN, pod("b", path), BRIEF)[0] == UNAVAILABLE
+    node.statd.wait_calls(("attach", "a"))
+
+
+def test_state_directory_elsewhere(node):
+    path = node.netns.make("cni-1")
+    node.statd.keep_record(node.dir / "elsewhere")
+    node.runtime.listen()
+    node.start("--state-dir", node.dir / "elsewhere")
+    at_once(node.runtime.accept().synchronize(), *life(pod("a", path)))
+    node.statd.wait_calls()
+
+
+def test_record_of_a_statd_that_restarts(node):
+    """The same directory stays believed while statd is not ready; a new one may lack names until it is."""
+    path = node.netns.make("cni-1")
+    node.statd.keep_record()
+    plugin = node.registered()
+    node.stop_statd()
+    node.statd.settings["ready"] = False
+    node.serve()
+    wait_for(lambda: len(node.statd.hellos) == 2, what="the second hello")
+    at_once(plugin, *life(pod("a", path)))
+    node.stop_statd()
+    node.statd.state_dir.rename(node.dir / "old")
+    node.statd.keep_record()
+    node.serve()
+    wait_for(lambda: len(node.statd.states) and len(node.statd.hellos) == 3, what="the third hello")
+    code, text = plugin.event(RUN, pod("b", path), BRIEF)
+    assert code == UNAVAILABLE and "statd is not ready yet" in text
+    node.statd.name("uid-b")
+    node.statd.ready()
+    node.process.wait_log("statd is ready(.*\n)*.*statd is ready")
+    assert plugin.event(RUN, pod("b", path)) == (0, "")
+    at_once(plugin, *life(pod("c", path)))
+    node.statd.wait_calls(("attach", "b"))
+
+
+# --- claims that a container was given
+
+
+def files(*claims, kubelet="/var/lib/kubelet", driver=DRIVER, request="net"):
+    """The sources of the mounts that containers get."""
+    return [f"{kubelet}/plugins/{driver}/dra-device-metadata/{claim}/{request}/metadata.json" for claim in claims]
+
+
+IN_USE = "claim default/c1 is in use by pod default/other: give each pod a claim of its own"
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_container_that_was_given_a_claim_of_another_pod(node, style):
+    """The kubelet prepares a claim for the first of its pods: the record does not name the second."""
+    path = node.netns.make("cni-1")
+    node.statd.keep_record()
+    plugin = node.registered(style)
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    node.statd.attach = Refusing("conflict", IN_USE)
+    for _ in range(2):
+        assert plugin.event(CREATE, pod("a", path), mounts=files("default_c1")) == (
+            FAILED_PRECONDITION, f"attach of the devices of pod default/pod-a: {IN_USE}")
+    # its others were given nothing
+    assert plugin.event(CREATE, pod("a", path)) == (0, "")
+    node.statd.attach = lambda params: {"devices": 1}
+    assert plugin.event(CREATE, pod("a", path), mounts=files("default_c1")) == (0, "")
+    assert plugin.event(STOP, pod("a")) == (0, "")
+    node.statd.wait_calls(*[("attach", "a")] * 3, ("detach", "a"))
+    assert node.statd.claims == [["default_c1"]] * 3
+
+
+def test_container_of_a_claim_that_is_known(node):
+    """What statd has said once of a sandbox and a claim goes for all its containers, statd or no statd."""
+    path = node.netns.make("cni-1")
+    node.statd.keep_record()
+    node.statd.name("uid-a")
+    plugin = node.registered()
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    both = files("default_c1", "default_c2")
+    for mounts in both[:1], both, both[:1], both[1:], both + both, ():
+        assert plugin.event(CREATE, pod("a", path), mounts=mounts) == (0, "")
+    assert node.statd.claims == [[], ["default_c1"], ["default_c1", "default_c2"]]
+    node.stop_statd()
+    node.process.wait_log("lost statd")
+    for mounts in both, both[1:], ():
+        at_once(plugin, (CREATE, pod("a", path)))
+        assert plugin.event(CREATE, pod("a", path), mounts=mounts) == (0, "")
+    code, text = plugin.event(CREATE, pod("a", path), BRIEF, both + files("default_c3"))
+    assert code == UNAVAILABLE
+    assert text == ("attach of the devices of pod default/pod-a: claims default/c1, default/c2, default/c3: whether "
+                    "the devices are there is not known: statd is not running")
+
+
+def test_container_with_a_claim_while_statd_is_away(node):
+    """Refused, though the record does not name the pod; the sandbox and its other containers stand."""
+    path = node.netns.make("cni-1")
+    node.statd.keep_record()
+    plugin = node.registered()
+    node.stop_statd()
+    node.process.wait_log("lost statd")
+    at_once(plugin, (RUN, pod("a", path)))
+    uid = "1f0c9dc2-5d5c-4b0c-9e1c-0123456789ab"
+    for claim, name in ("default_c1", "default/c1"), (uid, uid):
+        code, text = plugin.event(CREATE, pod("a", path), BRIEF, files(claim))
+        assert code == UNAVAILABLE
+        assert text == (f"attach of the devices of pod default/pod-a: claim {name}: whether the devices are there is "
+                        "not known: statd is not running")
+    at_once(plugin, (CREATE, pod("a", path)))
+    # back in time, it decides
+    stream = plugin.send_event(CREATE, pod("a", path), mounts=files("default_c1"))
+    node.serve()
+    assert plugin.wait_event(stream) == (0, "")
+
+
+def test_claim_without_a_namespace_to_attach_to(node):
+    """As pod.attach would, pod.check names the claims."""
+    path = node.netns.directory / "gone"
+    node.statd.keep_record()
+    plugin = node.registered()
+    assert plugin.event(CREATE, pod("a", path), mounts=files("default_c1")) == (0, "")
+    node.statd.wanted.add("uid-b")
+    code, text = plugin.event(CREATE, pod("b", path), mounts=files("default_c1"))
+    assert code == FAILED_PRECONDITION and "No such file" in text
+    assert node.statd.claims == [["default_c1"]] * 2
+
+
+def test_claims_that_a_new_start_forgets(node):
+    """So does statd's word that devices are missing."""
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    for _ in range(2):
+        assert plugin.event(RUN, pod("a", path)) == (0, "")
+        assert plugin.event(CREATE, pod("a", path), mounts=files("default_c1")) == (0, "")
+    node.statd.wanted = {"uid-a"}
+    node.stop_statd()
+    node.serve()
+    node.statd.wait_syncs(2)
+    node.process.wait_log("late attach: 1 devices")
+    assert plugin.event(CREATE, pod("a", path), mounts=files("default_c1")) == (0, "")
+    assert node.statd.claims == [[], ["default_c1"]] * 3
+
+
+def test_mounts_that_show_no_claim(node):
+    path = node.netns.make("cni-1")
+    node.statd.keep_record()
+    plugin = node.registered()
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    mine = files("default_c1")[0]
+    for source in (*files("default_c1", driver="other.example"), *files("default_c1", kubelet="/kubelet"),
+                   *files("..", "a/b", ".", "Default_c1"), *files("default_c1", request=".."), f"/host{mine}",
+                   mine.removeprefix("/"), f"{mine}.tmp", mine.removesuffix("/net/metadata.json"), b"\xff" * 5000):
+        assert plugin.event(CREATE, pod("a", path), mounts=[source]) == (0, "")
+    assert plugin.event(CREATE, pod("a", path), mounts=[f"/{'x' * 300}"] * 2000) == (0, "")
+    node.statd.wait_calls()
+
+
+def test_container_with_too_many_claims(node):
+    """No pod can have so many; nothing of it is believed."""
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    code, text = plugin.event(CREATE, pod("a", path), mounts=files(*(f"default_c{i}" for i in range(257))))
+    assert (code, text) == (3, "the payload cannot be read: a container with too many claims")
+    assert plugin.event(CREATE, pod("a", path), mounts=files(*(f"default_c{i}" for i in range(256)))) == (0, "")
+    assert len(node.statd.claims[0]) == 256
+
+
+@pytest.mark.parametrize("given", ["/k", "/k/"])
+def test_kubelet_directory_elsewhere(node, given):
+    path = node.netns.make("cni-1")
+    node.runtime.listen()
+    node.start("--kubelet-dir", given)
+    plugin = node.runtime.accept().synchronize()
+    for mounts in files("default_c1"), files("default_c2", kubelet="/k"):
+        assert plugin.event(CREATE, pod("a", path), mounts=mounts) == (0, "")
+    assert node.statd.claims == [[], ["default_c2"]]
 
 
 # --- the runtime's list of sandboxes
@@ -997,7 +1398,7 @@ def test_statd_is_not_ready(node):
     node.statd.settings["ready"] = False
     node.runtime.listen()
     node.start()
-    assert node.statd.wait_state("waiting")["detail"] == "for statd"
+    assert node.statd.wait_state("waiting")["detail"].startswith("for statd")
     with pytest.raises(TimeoutError):
         node.runtime.accept_raw(timeout=0.3)
     node.statd.ready()
@@ -1099,6 +1500,7 @@ def test_stop_without_anybody(node):
     (["--nri-index", "ab"], "two digits"),
     (["--nri-socket", "/" + "x" * 107], "at most 107 bytes"),
     (["--netns-dir", "netns"], "not an absolute path"),
+    (["--kubelet-dir", "kubelet"], "not an absolute path"),
     (["--statd-user", "nobody-of-that-name"], "no user"),
     (["--on-attach-failure", "ignore"], "refuse or log"),
 ])

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The very nrihookd with real containerds: what the imitation of one is made after."""
+import json
 import re
+import shutil
 
 import pytest
 
 import cri
-from hook_statd import Refusing, Statd
+from hook_statd import DRIVER, Refusing, Statd
 from procs import wait_for
 
 pytestmark = pytest.mark.needs_root
@@ -20,11 +22,33 @@ class Hooked:
         self.procs = procs
         self.statd = Statd(rundir).start()
         self.process = None
+        self.cdi_file = None
 
     def start(self):
         self.process = self.procs.start("nrihookd", "--runtime-dir", self.rundir, "--nri-socket",
-                                        self.lab.nri_socket, "--log-level", "debug", via=self.lab.via)
+                                        self.lab.nri_socket, "--kubelet-dir", "/run/kubelet", "--log-level", "debug",
+                                        via=self.lab.via)
         self.process.wait_log("registered with the container runtime.*containerd")
+
+    def cdi_device(self, claim):
+        """Makes the metadata file and the CDI device of a claim with one request, as draplugind does;
+        returns the device."""
+        path = f"kubelet/plugins/{DRIVER}/dra-device-metadata/{claim}/net/metadata.json"  # in /run, inside
+        target = f"/var/run/kubernetes.io/dra-device-attributes/resourceclaims/{claim}/net/{DRIVER}-metadata.json"
+        (self.lab.run / path).parent.mkdir(parents=True)
+        (self.lab.run / path).write_text("{}")
+        mount = {"hostPath": f"/run/{path}", "containerPath": target, "options": ["ro", "bind"]}
+        name = claim.replace("_", "-")
+        self.cdi_file = self.lab.run / "cdi" / f"{DRIVER}_{name}.json"
+        self.cdi_file.write_text(json.dumps({
+            "cdiVersion": "0.5.0", "kind": f"{DRIVER}/metadata",
+            "devices": [{"name": f"{name}_net", "containerEdits": {"mounts": [mount]}}]}))
+        return f"{DRIVER}/metadata={name}_net"
+
+    def remove_cdi(self):
+        if self.cdi_file:
+            self.cdi_file.unlink()
+            shutil.rmtree(self.lab.run / "kubelet")
 
     def inode(self, pod):
         return int(re.search(r"\[(\d+)\]", self.lab.check(
@@ -36,6 +60,7 @@ def hooked(lab, rundir, procs):
     h = Hooked(lab, rundir, procs)
     yield h
     lab.remove_pods()
+    h.remove_cdi()
     h.statd.stop()
 
 
@@ -99,4 +124,28 @@ def test_container_of_sandbox_that_is_new_to_us(hooked):
     hooked.statd.server.stop()
     hooked.process.wait_log("lost statd")
     pod.start_container("c2")
+    hooked.statd.server.start()
+
+
+def test_container_that_was_given_a_claim(hooked):
+    """Runtimes inject what CDI adds before they call plugins: it is among the mounts of the container that
+    is to be created. The refusal reaches the kubelet, and the pod's other containers run."""
+    hooked.statd.keep_record()
+    hooked.start()
+    device = hooked.cdi_device("default_c1")
+    pod = hooked.lab.pod("p1")
+    hooked.statd.attach = Refusing("conflict", "claim default/c1 is in use by pod default/other")
+    with pytest.raises(cri.RpcError, match="attach of the devices of pod default/p1: claim default/c1 is in use by pod"):
+        pod.start_container("c1", [device])
+    pod.start_container("c2")
+    hooked.statd.attach = lambda params: {"devices": 1}
+    pod.start_container("c1", [device])
+    assert hooked.statd.claims == [["default_c1"]] * 2
+    hooked.statd.server.stop()
+    hooked.process.wait_log("lost statd")
+    pod.start_container("c3", [device])
+    second = hooked.lab.pod("p2")
+    second.start_container("c1")
+    with pytest.raises(cri.RpcError, match="claim default/c1: whether the devices are there is not known"):
+        second.start_container("c2", [device])
     hooked.statd.server.start()

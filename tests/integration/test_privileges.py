@@ -25,12 +25,12 @@ PARSERS = ("statd", "draplugind", "nrihookd")
 COMMON = {"/dev/null", "log", "anon_inode:[eventpoll]", "anon_inode:[eventfd]", "pipe", "unix"}
 # and in each besides
 MORE = {
-    "statd": {"claims"},
+    "statd": {"claims", "state", "state/claims", "state/pods"},
     "netnsd": {"/proc/sys/net", "net"},
     "dmgr-dummy": {"netlink", "net"},
     "dmgr-sriov": {"netlink", "net", "sysfs"},
     "draplugind": set(),
-    "nrihookd": {"net"},
+    "nrihookd": {"net", "state"},
 }
 
 
@@ -72,6 +72,8 @@ def descriptors(process, house):
             kinds.add("log")
         elif target == str(house.claims_dir):
             kinds.add("claims")
+        elif target.startswith(f"{house.runtime_dir}/state"):
+            kinds.add(target.removeprefix(f"{house.runtime_dir}/"))
         elif target == str(house.directory / "sys"):
             kinds.add("sysfs")
         else:

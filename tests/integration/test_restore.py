@@ -123,19 +123,102 @@ def test_what_cannot_be_restored_does_not_keep_others_back(house, broken, words)
     rx.close()
 
 
-def test_two_consumers(house):
-    prepared(house, "a", reserved=["pod-1", "pod-2"])
-    statd, dummy, rx = start(house)
-    statd.wait_log("unexpected ReservedFor length 2 for claim, should be 1")
-    assert house.rows() == []
-    dummy.close()
-    rx.close()
+@pytest.mark.parametrize("reserved", [["pod-1", "pod-2"], []])
+def test_not_one_consumer(house, reserved):
+    """What was prepared is held, though it is not known for which pod; none of them passes without it."""
+    c = prepared(house, "a", reserved=reserved)
+    rival = h.Claim(house, "rival", [result("dummy0")], pod_uid="pod-3")
+    _, dummy, rx = start(house)
+    row, = house.rows()
+    assert (row["ClaimUID"], row["PodUID"], row.get("Pods", [])) == (c.uid, "", reserved)
+    assert house.marked_pods() == set(reserved)
+    front = mprpc.connect(house.runtime_dir / "front.sock")
+    with pytest.raises(mprpc.Error, match=f"dummy0 is still held by claim {c.uid}"):
+        front.call("claim.prepare", rival.ref)
+    for pod in reserved:
+        assert front.call("pod.check", {"podUID": pod, "sandboxID": "s"}) == {"wanted": 1, "there": 0}
+    front.call("claim.unprepare", c.ref)
+    freed, = dummy.asked("device.free")
+    assert freed["claimUID"] == c.uid and house.rows() == [] and house.marked_pods() == set()
+    for peer in (front, dummy, rx):
+        peer.close()
 
 
 def test_entries_of_other_drivers_are_skipped(house):
     prepared(house, "a", more=[{"driver": "gpu.example.com", "pool": "p", "device": "gpu0", "data": {"x": 1}}])
     statd, dummy, rx = start(house)
     assert [r["DeviceName"] for r in house.rows()] == ["dummy0"] and "failed to restore" not in statd.log
+    dummy.close()
+    rx.close()
+
+
+# What no JSON or YAML reader takes, each as the value of a member.
+ODD = {"integer": "18446744073709551615", "real": "1e400", "NUL": r'"\u0000"', "twice": '{"a": 1, "a": 2}',
+       "deep": "[" * 100 + "]" * 100}
+
+
+def odd_claim(house, name, device, suffix, odd, **more):
+    """A prepared claim of ours in which all that is another program's holds this value."""
+    theirs = {"driver": "gpu.example.com", "pool": "p", "device": "gpu0", "data": {"guid": "ODD"},
+              "conditions": ["ODD"], "networkData": "ODD"}
+    c = prepared(house, name, device, more=[theirs], suffix=suffix, **more)
+    devices = c.object["status"]["allocation"]["devices"]
+    devices["config"].append({"source": "FromClass", "opaque": {"parameters": {"x": "ODD"}, "driver": "gpu.example.com"}})
+    devices["results"].append({**result("gpu0", "gpu", "gpu.example.com"), "consumedCapacity": "ODD"})
+    c.object["metadata"]["managedFields"] = ["ODD"]
+    c.object["metadata"]["annotations"] = {"their.example.com/a": "ODD"}
+    c.object["spec"]["devices"]["config"] = "ODD"
+    text = json.dumps(c.object, indent=1).replace('"ODD"', odd)
+    c.path.write_text(text if suffix == ".json" else f"# not JSON\n{text}")
+    return c
+
+
+@pytest.mark.parametrize("suffix", [".json", ".yaml"])
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_not_ours_is_not_judged(house, odd, suffix):
+    c = odd_claim(house, "a", "dummy0", suffix, ODD[odd])
+    before = c.path.read_bytes()
+    statd, dummy, rx = start(house)
+    assert [r["ClaimUID"] for r in house.rows()] == [c.uid]
+    assert "cannot be restored" not in statd.log and "failed to restore" not in statd.log
+    front = mprpc.connect(house.runtime_dir / "front.sock")
+    prepared_now = front.call("claim.prepare", c.ref)
+    assert [d["device"] for d in prepared_now["devices"]] == ["dummy0"]
+    front.call("claim.unprepare", c.ref)
+    assert house.rows() == [] and c.path.read_bytes() == before
+    fresh = odd_claim(house, "b", "dummy1", suffix, ODD[odd])
+    fresh.path.write_text(fresh.path.read_text().replace(h.DRIVER + '",\n    "pool"', 'other.example.com",\n    "pool"'))
+    assert [d["device"] for d in front.call("claim.prepare", fresh.ref)["devices"]] == ["dummy1"]
+    assert [e["device"] for e in fresh.status] == ["dummy1"]
+    for peer in (front, dummy, rx):
+        peer.close()
+
+
+@pytest.mark.parametrize("suffix", [".json", ".yaml"])
+def test_what_is_ours_is_refused_with_its_place(house, suffix):
+    c = h.Claim(house, "a", [result("dummy0")], [h.opaque({"vlan": "ODD"})], suffix=suffix)
+    text = json.dumps(c.object, indent=1).replace('"ODD"', ODD["integer"])
+    line = text[:text.index(ODD["integer"])].count("\n") + 1 + (suffix == ".yaml")
+    c.path.write_text(text if suffix == ".json" else f"# not JSON\n{text}")
+    good = prepared(house, "good", "dummy1")
+    statd, dummy, rx = start(house)
+    statd.wait_log(f"a claim cannot be read.*default_a{suffix}:{line}:")
+    assert [r["ClaimUID"] for r in house.rows()] == [good.uid]
+    front = mprpc.connect(house.runtime_dir / "front.sock")
+    with pytest.raises(mprpc.Error, match=rf"default_a{suffix}:{line}:\d+: .*(big|fit)"):
+        front.call("claim.prepare", c.ref)
+    for peer in (front, dummy, rx):
+        peer.close()
+
+
+def test_pod_of_which_only_the_claims_count(house):
+    prepared(house, "a")
+    pod(house, "p1", [{"name": "x", "resourceClaimName": "a"}, {"name": "y", "resourceClaimName": "gone"}])
+    path = house.claims_dir / "pod-p1.json"
+    path.write_text(path.read_text().replace('"nodeName":', r'"containers": [{"args": ["\u0000"]}], "nodeName":'))
+    statd, dummy, rx = start(house)
+    statd.wait_log("claim default/gone not found in store")
+    assert len(house.rows()) == 1 and "pod-p1" not in statd.log
     dummy.close()
     rx.close()
 
@@ -209,7 +292,8 @@ def test_a_claim_that_is_being_prepared_is_no_leftover(house):
         return {"device": params["device"]}
     rx.peer.methods["device.setup"] = setup
     front.call("claim.prepare", c.ref)
-    assert again[0].asked("device.audit") == [{"claimUIDs": [c.uid]}] and again[0].asked("device.free") == []
+    audit, = again[0].asked("device.audit")
+    assert set(audit["claimUIDs"]) == {c.uid} and again[0].asked("device.free") == []
     assert sorted(r["DeviceName"] for r in house.rows()) == ["dummy0", "eth0"]
     for peer in (front, rx, *again):
         peer.close()
@@ -221,7 +305,7 @@ def test_files_that_cannot_be_read(house):
     (house.claims_dir / "notes.txt").write_text("not an object")
     prepared(house, "a")
     statd, dummy, rx = start(house)
-    statd.wait_log(r"something in the store cannot be restored.*broken\.yaml:\d+:\d+")
+    statd.wait_log(r"a claim cannot be read.*broken\.yaml:\d+:\d+")
     statd.wait_log(r"something in the store cannot be restored.*other\.yaml: is neither")
     assert "notes.txt" not in statd.log and len(house.rows()) == 1
     dummy.close()
@@ -346,6 +430,10 @@ def test_stops_with_what_is_in_flight(house):
         return setup(*args)
     dummy.peer.methods["device.setup"] = slowly
     assert front.call("claim.prepare", c.ref)["devices"] and stopped
-    assert statd.wait_exit() == 0 and c.status is not None
+    assert statd.wait_exit() == 0
     for peer in (front, dummy, rx):
+        peer.close()
+    _, dummy, rx = start(house)
+    assert [r["ClaimUID"] for r in house.rows()] == [c.uid] and c.status, "what was still to be written is written now"
+    for peer in (dummy, rx):
         peer.close()

@@ -7,6 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 
 import msgpack
 import pytest
@@ -298,3 +299,25 @@ def test_who_may_be_statd(procs, rundir, program, socket_name, more):
         listener.kill()
         listener.wait()
         listener.stdout.close()
+
+
+@pytest.mark.needs_root
+@pytest.mark.parametrize("until", ["accepted", "greeted"])
+def test_a_statd_that_drops_each_connection_is_called_less_and_less_often(procs, rundir, until):
+    """Whatever it is dropped for, at once or after its hello."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(rundir / "manager.sock"))
+        listening.listen()
+        listening.settimeout(10 * procs_module.STRETCH)
+        procs.start(procs.build / "dmgr-dummy", "--runtime-dir", rundir, name="dmgr-dummy")
+        accepted, dropped = [], []
+        for _ in range(8):
+            conn, _ = listening.accept()
+            accepted.append(time.monotonic())
+            with conn:
+                if until == "greeted":
+                    conn.settimeout(10 * procs_module.STRETCH)
+                    assert b"manager.hello" in conn.recv(4096)
+            dropped.append(time.monotonic())
+    waited = [begin - end for begin, end in zip(accepted[1:], dropped)]
+    assert all(pause > 0.9 * at_least / 1000 for pause, at_least in zip(waited, (5, 10, 20, 40, 80, 160, 320))), waited

@@ -2,6 +2,8 @@
 """tests/run: whatever a suite's program does, what it says and how it ends are both counted."""
 import importlib.machinery
 import importlib.util
+import re
+import subprocess
 import sys
 
 import pytest
@@ -78,3 +80,49 @@ def test_what_ran_in_the_vm_was_not_skipped():
     kept = runner.Result("integration", "f.b", runner.SKIPPED, "no dummy links")
     ran = runner.Result("vm", "f.a", runner.PASSED)
     assert runner.without_made_up_for([skipped, kept, ran]) == [kept, ran]
+
+
+# --- the VM's arguments, with another QEMU
+
+QEMU = """#!/bin/sh
+for arg in "$@"; do
+	case $arg in path=*|*,path=*) job=${arg#*path=}; job=${job%%,*} ;; esac
+	case $arg in *NETCLAIM_VM=1*) kernel=$arg ;; esac
+done
+echo "$kernel"
+echo 0 >"$job/rc"
+"""
+
+
+def shown(directory, project, **environment):
+    """What the VM is asked to show of the host's hidden directories, for a project that is there."""
+    for name in ("vm/vmrun.sh", "debian.sh"):
+        copy = project / "tests" / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes((procs.ROOT / "tests" / name).read_bytes())
+    qemu = directory / "bin/qemu-system-x86_64"
+    qemu.parent.mkdir()
+    qemu.write_text(QEMU)
+    qemu.chmod(0o755)
+    done = subprocess.run(
+        ["bash", project / "tests/vm/vmrun.sh", "-k", "kernel", "-i", "initrd-1.cpio", "/dev/null"],
+        capture_output=True, text=True, timeout=60, check=False,
+        env={"PATH": f"{qemu.parent}:/usr/bin:/bin:/usr/sbin:/sbin", "NETCLAIM_CACHE": "/var/cache/netclaim", **environment})
+    return done.returncode, re.findall(r"NETCLAIM_SHOWN=(\S*)", done.stdout), done.stderr
+
+
+def test_vm_shows_what_it_would_hide(rundir):
+    project = rundir / "x"
+    status, found, text = shown(rundir, project, NETCLAIM_CACHE="/run/cache", NETCLAIM_BUILD="/tmp/of-another")
+    assert (status, found) == (0, [f"{project}:/run/cache:/tmp/of-another"]), text
+
+
+def test_vm_shows_a_directory_once(rundir):
+    project = rundir / "x"
+    status, found, text = shown(rundir, project, NETCLAIM_CACHE=f"{project}/cache", NETCLAIM_BUILD="build/asan")
+    assert (status, found) == (0, [str(project)]), text
+
+
+def test_vm_cannot_show_every_name(rundir):
+    status, _, text = shown(rundir, rundir / "a b")
+    assert status == 125 and f"{rundir}/a b" in text

@@ -6,13 +6,17 @@ import contextlib
 import json
 import os
 import random
+import socket
+import subprocess
 import threading
 import uuid
 
 import pytest
 
 import house as h
+import managed
 import mprpc
+import nsfd
 import sriovlib
 from house import opaque, result
 from netns import Netns
@@ -163,7 +167,7 @@ def test_functions_are_made_and_published(procs, rundir, functions):
     devices = node.slice_devices()
     for (pf, index), addr in functions().items():
         attributes = devices[device_name(addr)]
-        assert 1280 <= attributes.pop("maxMTU") <= 9216
+        assert attributes.pop("maxMTU") == 1500  # its physical function's; igbvf takes 9216
         assert attributes.pop("linkSpeed", 1000) == 1000  # not before the wire is up
         assert attributes == {
             "resource.kubernetes.io/pciBusID": addr, "resource.kubernetes.io/pcieRoot": "pci0000:00",
@@ -327,7 +331,8 @@ def test_namespace_that_is_gone_before_anyone_asks(procs, rundir, functions):
 
 
 def test_status_that_is_lost_after_the_pod(procs, rundir, functions):
-    """Nothing tells how the port was; the audit takes the function out of the claim's VLAN all the same."""
+    """Neither the node's own record nor the status says how the port was; the audit takes the function out of
+    the claim's VLAN all the same."""
     with contextlib.closing(Cycle(procs, rundir)) as cycle:
         before = sriovlib.snapshot()
         pf = sriovlib.pfs()[0]
@@ -337,6 +342,9 @@ def test_status_that_is_lost_after_the_pod(procs, rundir, functions):
         cycle.detach(held)
         cycle.node.daemons["statd"].kill()
         held.claim.status_path.unlink()
+        state = cycle.node.state_dir
+        for lost in (state / "boot", state / "claims" / f"{held.claim.uid}.json"):
+            lost.unlink()
         cycle.restart("statd")
         cycle.node.daemons["dmgr-sriov"].wait_log("is taken out of VLAN 1001; what its port had before")
         wait_for(lambda: vlan_of(pf, 3) == 0, 10, "the audit")
@@ -437,6 +445,289 @@ def test_functions_that_vanish_from_the_pods(procs, rundir, functions):
         assert_as_before(before)
 
 
+# --- dmgr-sriov alone, and the kernel that returns what a namespace held -----------------------------
+
+
+class Manager(managed.Statd):
+    """dmgr-sriov, called by the test in statd's place."""
+
+    def __init__(self, procs, rundir):
+        super().__init__(rundir, {"enabled": True, "ifaces": [{"ifName": link_of(pf), "vfCount": VFS}
+                                                              for pf in sriovlib.pfs()]})
+        self.start()
+        self.process = procs.start(procs.build / "dmgr-sriov", "--runtime-dir", rundir, "--sysfs-root", "/sys",
+                                   name="dmgr-sriov")
+        self.next_hello()
+        self.restore()
+        self.devices = {d["name"]: d for d in self.inventories.get(timeout=60)["devices"]}
+
+    def setup(self, addr, **config):
+        allocation = {"device": self.devices[device_name(addr)], "claimUID": str(uuid.uuid4()), "config": config}
+        return {**allocation, "device": self.call("device.setup", allocation)["device"]}
+
+    def in_pod(self, method, pod, allocation):
+        with socket.socket(fileno=pod.open_socket()) as sock:
+            return self.call(method, {"allocation": allocation, "ifName": "net1", "sandboxID": "5a5a5a"},
+                             [pod.fd, sock.fileno()])
+
+
+@pytest.fixture
+def manager(procs, rundir, functions):
+    m = Manager(procs, rundir)
+    wait_for(lambda: len(functions()) == 2 * VFS and all(link_of(a) for a in functions().values()), 20,
+             "links of all functions")
+    yield m
+    m.stop()
+
+
+@pytest.fixture
+def dressed_alone(manager, functions):
+    addr = functions()[sriovlib.pfs()[0], 2]
+    dress(addr, 1)
+    yield addr
+    undress(addr, 1)
+
+
+@pytest.mark.parametrize("name,alias", [
+    ("spoilt", "netclaim:another-claim:0000-01-10-4"), (os.fsdecode(b"sp\xe9ilt"), "netclaim:"),
+    ("spoilt", os.fsdecode(b"caf\xe9")), ("spoilt", "")])
+def test_reclaim_of_what_the_kernel_returned(manager, dressed_alone, name, alias):
+    """Nobody detaches; the namespace ends, and the function is on the host with all that the pod left on it."""
+    addr, pf = dressed_alone, sriovlib.pfs()[0]
+    before = sriovlib.snapshot()
+    own = link_of(addr)
+    prepared = manager.setup(addr, vlan=1001)
+    pod = nsfd.Netns()
+    manager.in_pod("device.attach", pod, prepared)
+    assert manager.refused("busy", "device.reclaim", prepared).startswith(f"the link of virtual function {addr} is not on")
+    pod.run("ip", "link", "set", "net1", "down")
+    pod.run("ip", "link", "set", "net1", "name", name, "mtu", "1500", "txqueuelen", "3", "alias", alias)
+    pod.run("ip", "link", "set", name, "address", "02:00:00:00:00:07", "group", "9")
+    pod.run("ip", "link", "set", name, "multicast", "on", "allmulticast", "off", "promisc", "on", "arp", "off")
+    pod.run("ip", "link", "property", "add", "dev", name, "altname", "the-pods-own")
+    pod.run("ip", "link", "set", name, "up")
+    pod.close()
+    wait_for(lambda: link_of(addr), 20, "the kernel's returning the function")
+    ip("link", "set", link_of(pf), "vf", 2, "vlan", 0)  # as one that was made anew
+    assert manager.call("device.reclaim", prepared) == {}
+    assert vlan_of(pf, 2) == 1001
+    during = sriovlib.snapshot()
+    assert during[0][own].pop("ifalias") == f"netclaim:{prepared['claimUID']}:{device_name(addr)}"
+    assert during[0][own] == {k: v for k, v in before[0][own].items() if k != "ifalias"}
+    assert during[1][own] == before[1][own]
+    assert manager.call("device.reclaim", prepared) == {}
+    assert manager.call("device.free", prepared) == {}
+    assert vlan_of(pf, 2) == 0
+    assert_as_before(before)
+    assert "not all of it is as it was" not in manager.process.log
+
+
+@pytest.mark.parametrize("alias", ["netclaim:another-claim:0000-01-10-4", "netclaim:", ""])
+def test_detach_marks_anew_whatever_the_pod_has_written(manager, dressed_alone, alias):
+    """The mark of another claim was believed: the function was on the host and not found there."""
+    addr, pf = dressed_alone, sriovlib.pfs()[0]
+    before = sriovlib.snapshot()
+    own = link_of(addr)
+    prepared = manager.setup(addr, vlan=1001)
+    with nsfd.Netns() as pod:
+        manager.in_pod("device.attach", pod, prepared)
+        pod.run("ip", "link", "set", "net1", "alias", alias)
+        assert manager.in_pod("device.detach", pod, prepared) == {}
+        assert sriovlib.snapshot()[0][own]["ifalias"] == f"netclaim:{prepared['claimUID']}:{device_name(addr)}"
+    assert manager.call("device.free", prepared) == {}
+    assert vlan_of(pf, 2) == 0
+    assert_as_before(before)
+
+
+def test_values_that_the_adapter_does_not_take_back(manager, functions):
+    """Its physical function was set to an MTU of 1500 meanwhile: the function is back, and what differs is reported."""
+    pf = sriovlib.pfs()[0]
+    addr = functions()[pf, 3]
+    own, uplink = link_of(addr), link_of(pf)
+    ip("link", "set", uplink, "mtu", 9000)
+    ip("link", "set", own, "mtu", 9000)
+    try:
+        prepared = manager.setup(addr)
+        with nsfd.Netns() as pod:
+            manager.in_pod("device.attach", pod, prepared)
+            pod.ip("link set net1 mtu 1400")
+            ip("link", "set", uplink, "vf", 3, "mac", "02:00:00:00:00:33")  # the function's own is refused from now on
+            pod.ip("link set net1 down")
+            ip("link", "set", uplink, "mtu", 1500)
+            assert manager.in_pod("device.detach", pod, prepared) == {}
+        assert link_of(addr) == own
+        print(manager.process.log)
+        assert manager.call("device.free", prepared) == {}
+        assert "ifalias" not in json.loads(ip("-j", "link", "show", own))[0]
+    finally:
+        ip("link", "set", uplink, "mtu", 1500)
+        ip("link", "set", own, "mtu", 1500)
+
+
+# --- what the manager sees and says, led by the test as its statd -----------------------------------
+
+
+class Led(managed.Statd):
+    """dmgr-sriov on the VM's adapters, whose statd is the test."""
+
+    def __init__(self, procs, rundir):
+        super().__init__(rundir, {"enabled": True})
+        self.procs = procs
+        self.start()
+        self.process, self.devices, self.verdicts = None, {}, []
+
+    def run(self, *allocations):
+        self.process = self.procs.start("dmgr-sriov", "--runtime-dir", self.rundir, "--sysfs-root", "/sys", "--log-level",
+                                        "debug")
+        self.next_hello()
+        self.verdicts = self.restore(*allocations)
+        self.devices = {device["name"]: device for device in self.next_inventory()}
+        return self
+
+    def wait(self, condition, what):
+        """For an inventory of which this holds."""
+        def look():
+            while not condition(self.devices):
+                self.devices = {device["name"]: device for device in self.next_inventory()}
+            return True
+        wait_for(look, 20, what)
+
+    def setup(self, addr, **config):
+        more = {"claimUID": str(uuid.uuid4()), "config": config}
+        device = self.call("device.setup", {"device": self.devices[device_name(addr)], **more})["device"]
+        return {"device": device, **more}
+
+    def move(self, method, pod, allocation):
+        params = {"allocation": allocation, "ifName": "net1", "sandboxID": "5a5a"}
+        with socket.socket(fileno=pod.open_socket()) as sock:
+            return self.call(method, params, [pod.fd, sock.fileno()])
+
+
+@pytest.fixture
+def led(procs, rundir, functions):
+    for pf in sriovlib.pfs():
+        sriovlib.set_count(pf, VFS)
+    wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+    statd = Led(procs, rundir)
+    yield statd
+    statd.stop()
+
+
+def max_mtu(devices, addr):
+    return devices[device_name(addr)]["attributes"]["maxMTU"]["int"]
+
+
+def test_link_whose_namespace_ends_is_reported(led, functions):
+    """Once; a move of the manager's own is not. The largest MTU is known all the time, also to a new process."""
+    pf, addr = sriovlib.pfs()[0], functions()[sriovlib.pfs()[0], 2]
+    before = sriovlib.snapshot()
+    prepared = led.run().setup(addr, vlan=1001)
+    device = led.devices[device_name(addr)]
+    with nsfd.Netns() as pod:
+        led.move("device.attach", pod, prepared)
+        led.move("device.detach", pod, prepared)
+        led.move("device.attach", pod, prepared)
+        led.process.kill()
+        led.run(prepared)
+        assert led.devices[device_name(addr)] == device and max_mtu(led.devices, addr) == 1500
+        assert led.verdicts[0]["device"]["attributes"] == device["attributes"]
+    assert led.next_appeared() == device_name(addr)
+    assert link_of(addr) == "net1"
+    led.call("device.free", prepared)
+    assert vlan_of(pf, 2) == 0 and led.appeared.empty()
+    assert_as_before(before)
+
+
+def test_link_that_comes_late(led, functions):
+    """By a driver that is bound anew, or from a namespace that no claim knows: its function is offered then."""
+    addr = functions()[sriovlib.pfs()[0], 3]
+    name, device = link_of(addr), device_name(addr)
+    led.run()
+    (sriovlib.PCI / addr / "driver/unbind").write_text(addr)
+    led.wait(lambda devices: device not in devices, "an inventory without it")
+    assert led.notes == [f"virtual function {addr} is not offered: no driver is bound to it"]
+    sriovlib.bind(addr, None)
+    led.wait(lambda devices: device in devices, "an inventory with it")
+    name = link_of(addr)
+    assert led.devices[device]["kernelIfName"] == name and led.notes == []
+    with nsfd.Netns() as other:
+        ip("link", "set", name, "netns", other.path)
+        led.wait(lambda devices: device not in devices, "an inventory without it")
+        note, = led.notes
+        assert note.startswith(f"virtual function {addr} is not offered: it has no link on the host")
+        other.ip(f"link set {name} netns {os.getpid()}")
+        led.wait(lambda devices: device in devices, "an inventory with it")
+    assert led.notes == []
+
+
+def test_names_that_no_message_can_hold(led, functions):
+    """A pod's name for its function, on the host when its namespace has ended: all are offered as before, and it is
+    given back."""
+    addr = functions()[sriovlib.pfs()[1], 1]
+    before = sriovlib.snapshot()
+    prepared = led.run().setup(addr)
+    devices = dict(led.devices)
+    with nsfd.Netns() as pod:
+        led.move("device.attach", pod, prepared)
+        pod.ip("link set net1 down")
+        subprocess.run(pod.inside("ip", "link", "set", "net1", "name") + [b"eth\xe9"], check=True)
+    assert led.next_appeared() == device_name(addr)
+    led.process.kill()
+    led.run(prepared)
+    assert led.devices == devices and led.notes == [] and led.hellos.empty()
+    led.call("device.free", prepared)
+    assert_as_before(before)
+
+
+def test_changes_of_a_physical_function(led, functions):
+    """Another alternative name, another MTU: what is offered follows, and a VLAN that is set on it costs no look."""
+    pf, other = sriovlib.pfs()
+    link, addr = link_of(pf), functions()[pf, 0]
+    led.run()
+    assert max_mtu(led.devices, addr) == 1500
+    ip("link", "property", "add", "dev", link, "altname", "an-older-name-of-this-adapter")
+    try:
+        led.wait(lambda devices: "alternatives" in devices[device_name(addr)], "the alternative name")
+        assert led.devices[device_name(addr)]["alternatives"] == {"pfName": ["an-older-name-of-this-adapter"]}
+    finally:
+        ip("link", "property", "del", "dev", link, "altname", "an-older-name-of-this-adapter")
+    led.wait(lambda devices: "alternatives" not in devices[device_name(addr)], "its end")
+    sriovlib.set_count(pf, 0)  # the adapter is reset
+    ip("link", "set", link, "mtu", 9000)
+    sriovlib.set_count(pf, VFS)
+    try:
+        led.wait(lambda devices: device_name(addr) in devices and max_mtu(devices, addr) == 9000, "the larger MTU")
+        assert max_mtu(led.devices, functions()[other, 0]) == 1500
+    finally:
+        sriovlib.set_count(pf, 0)
+        ip("link", "set", link, "mtu", 1500)
+        sriovlib.set_count(pf, VFS)
+        wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+
+
+def test_adapter_that_is_known_by_an_older_name(procs, rundir, functions):
+    """Configured by an alternative name, its functions are made, and a pool takes them by it."""
+    pf, other = sriovlib.pfs()
+    for addr in (pf, other):
+        sriovlib.set_count(addr, 0)
+    ip("link", "property", "add", "dev", link_of(pf), "altname", "an-older-name-of-this-adapter")
+    try:
+        node = Node(procs, rundir)
+        node.configure(h.config({"sriov": {"enabled": True, "ifaces": [
+            {"ifName": "an-older-name-of-this-adapter", "vfCount": 3}, {"ifName": link_of(other), "vfCount": 2}]}},
+            [{"name": "pool", "filter": {"pfNames": ["an-older-name-of-this-adapter"]}}]))
+        node.start_all()
+        wait_for(lambda: (node.claims_dir / "resourceslices.json").exists() and node.slice_devices(), 10, "the slices")
+        assert sorted(node.slice_devices()) == sorted(device_name(a) for a in sriovlib.vfs_of(pf))
+        assert len(sriovlib.vfs_of(pf)) == 3 and len(sriovlib.vfs_of(other)) == 2
+    finally:
+        ip("link", "property", "del", "dev", link_of(pf), "altname", "an-older-name-of-this-adapter")
+        for addr in (pf, other):
+            sriovlib.set_count(addr, 0)
+            sriovlib.set_count(addr, VFS)
+    wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+
+
 # --- names of the longest kind, and names that are taken ------------------------------------------
 
 LONG = "an-alternative-name-is-longer-than-that"
@@ -490,7 +781,7 @@ def test_names_of_either_side(longest):
 
 @pytest.mark.parametrize("taken", ["fifteen-bytes-0", LONG])
 def test_name_that_the_host_has_given_away(longest, taken):
-    """The function stays the claim's until it can have its own names again."""
+    """The function comes back all the same; its name is reported, and it has it again when that is free."""
     cycle, addr = longest
     before = sriovlib.snapshot()
     held = cycle.hold(addr, 1001, "net1")
@@ -499,14 +790,15 @@ def test_name_that_the_host_has_given_away(longest, taken):
     ip("link", "add", "taker", "type", "dummy")
     ip("link", "property", "add", "dev", "taker", "altname", taken)
     try:
-        for method, params in (("pod.detach", held.pod), ("claim.unprepare", held.claim.ref)):
-            said = refusal(cycle, method, params)
-            assert taken in said and "File exists" in said, said
-        row, = cycle.node.rows()
-        assert row["ClaimUID"] == held.claim.uid
+        cycle.detach(held)
+        name = link_of(addr)
+        link, = json.loads(ip("-j", "link", "show", name))
+        assert link["ifalias"] == f"netclaim:{held.claim.uid}:{device_name(addr)}"
+        assert (name == "fifteen-bytes-0") == (taken == LONG) and "net1" not in (name, *link.get("altnames", ()))
+        log = cycle.node.daemons["dmgr-sriov"].log
+        assert f"name is {name}, was {taken}" in log or f"alternative name {taken} is missing" in log
     finally:
         ip("link", "del", "taker")
-    cycle.detach(held)
     cycle.unprepare(held)
     assert vlan_of(sriovlib.pfs()[0], 5) == 0
     assert_as_before(before)

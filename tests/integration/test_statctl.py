@@ -250,6 +250,22 @@ def test_status_ages(fake, statctl):
                      "f": "just now"}
 
 
+@pytest.mark.parametrize("due, words", [(0, None), (1, "to be written: 1 claim"), (2, "to be written: 2 claims")])
+def test_status_to_be_written(fake, statctl, due, words):
+    """Beside the number of allocations, and why among the notes."""
+    note = "the status of 2 claims is still to be written: the API server is away"
+    fake.methods["status"] = lambda *_: {
+        "version": "9", "nodeName": "n", "driverName": "d", "config": "c", "store": "s", "startedMs": 0,
+        "ready": True, "missing": [], "notes": [note] if due else [], "devices": 0, "allocations": 2,
+        "revision": 1, "statusDue": due, "peers": []}
+    text = statctl.ok("status")
+    lines = text.split("\n\n")[0].splitlines()
+    line = f"  status       {words}"
+    assert lines[lines.index("  allocations  2") + 1:] == ([line] if words else [])
+    assert notes_shown(text) == ([f"  {note}"] if due else None)
+    assert statctl.json("status")["statusDue"] == due
+
+
 # --- tables
 
 
@@ -281,6 +297,43 @@ def test_allocations(setting):
     assert share.split() == [f"eth0/{SHARE}", "rx-queue-pool", "default/c2", POD, "prepared", "-"]
     assert problem.startswith("dummy0: ") and problem.endswith("no way to free it")
     assert setting.statctl.json("allocations") == setting.house.query("table.list", {"table": h.ALLOCATIONS})
+
+
+@pytest.mark.parametrize("more, state, problem", [
+    ({"Unfinished": True}, "preparing", None),
+    ({"Unfinished": True, "Problem": "no way to free it"}, "preparing", "no way to free it"),
+    ({}, "prepared", None),
+    ({"SandboxID": "box-1", "PodIfName": "net1", "Problem": "it is being attached"}, "attaching", None),
+    ({"SandboxID": "box-1", "PodIfName": "net1"}, "attached", None),
+    ({"SandboxID": "box-1", "PodIfName": "net1", "Problem": "it does not leave"}, "attached", "it does not leave"),
+])
+def test_state(fake, statctl, more, state, problem):
+    """The same in every view. What is on its way is no problem."""
+    fake.methods["table.list"] = rows([{"Name": "dummy0", "Manager": "dummy", "Dev": {}}], [row("dummy0", **more)])
+    fake.methods["table.watch"] = fake.methods["table.list"]
+    assert statctl.ok("devices").splitlines()[1].split() == ["dummy0", "dummy", "-", "-", state]
+    _, shown, *below = statctl.ok("allocations").splitlines()
+    assert shown.split()[-2:] == [state, more.get("PodIfName", "-")]
+    assert below == ([f"dummy0: {problem}"] if problem else [])
+    with Lines(statctl, "watch") as lines:
+        told = lines.next(2)[1]
+    assert f" state={state} " in told
+    assert re.findall(r'problem="(.*)"', told) == ([problem] if problem else [])
+    assert statctl.json("allocations")["allocations"][0].get("Problem") == more.get("Problem")
+
+
+def test_states_of_shares(fake, statctl):
+    """The two states that last are always counted, the others where there are any."""
+    attached = {"SandboxID": "box-1", "PodIfName": "net1"}
+    more = [attached, attached, {}, {**attached, "Problem": "it is being attached"}, {"Unfinished": True}]
+
+    def shown(count):
+        shares = [row("eth0", ShareID=f"share-{n}", **more[n]) for n in range(count)]
+        fake.methods["table.list"] = rows([{"Name": "eth0", "Manager": "rxQueue", "Dev": {}}], shares)
+        return statctl.ok("devices").splitlines()[1].split(maxsplit=4)[4]
+    assert [shown(count) for count in range(6)] == [
+        "free", "attached", "2 attached, 0 prepared", "2 attached, 1 prepared", "2 attached, 1 attaching, 1 prepared",
+        "2 attached, 1 attaching, 1 prepared, 1 preparing"]
 
 
 def test_pools(setting):
@@ -378,9 +431,10 @@ def test_watch_tells_rows_and_changes(setting):
             'present device     dummy2 manager=dummy note="device matches no pool"',
             "present device     eth0 manager=rxQueue pool=rx-queue-pool"]
         claim, _ = setting.prepare_both()
-        assert lines.next(2) == [
-            f"insert  allocation dummy0 state=prepared claim=default/c1 pod={POD}",
-            f"insert  allocation eth0/{SHARE} state=prepared claim=default/c2 pod={POD}"]
+        assert lines.next(4) == [
+            f"{op}  allocation {device} state={state} claim=default/{claim} pod={POD}"
+            for device, claim in (("dummy0", "c1"), (f"eth0/{SHARE}", "c2"))
+            for op, state in (("insert", "preparing"), ("update", "prepared"))]
         setting.front.call("claim.unprepare", claim.ref)
         assert lines.next() == f"delete  allocation dummy0 state=prepared claim=default/c1 pod={POD}"
         setting.dummy.publish(setting.dummy.devices[1:])
@@ -399,8 +453,9 @@ def test_attached_in_every_view(setting):
         fd = netns.open()
         setting.front.call("pod.attach", {"podUID": POD, "sandboxID": "box-1"}, [fd])
         os.close(fd)
-        assert lines.next() == ("update  allocation dummy0 state=attached claim=default/c1 "
-                                f"pod={POD} interface=net1 sandbox=box-1")
+        for state in "attaching", "attached":
+            assert lines.next() == (f"update  allocation dummy0 state={state} claim=default/c1 "
+                                    f"pod={POD} interface=net1 sandbox=box-1")
         assert "dummy0  dummy    fast-net       dummy0     attached\n" in setting.statctl.ok("devices")
         assert setting.statctl.ok("allocations").splitlines()[1].split()[-2:] == ["attached", "net1"]
         setting.front.call("pod.detach", {"podUID": POD, "sandboxID": "box-1"})
@@ -416,12 +471,12 @@ def test_watch_json(setting):
             {"table": h.DEVICES, "revision": now["revision"], "op": "present", "device": device}
             for device in now["devices"]]
         setting.prepare_both()
-        told = [json.loads(line) for line in lines.next(2)]
+        told = [json.loads(line) for line in lines.next(4)]
 
         def events():
             return [params for method, params in peer.seen if method == "table.event"]
-        wait_for(lambda: len(events()) >= 2, what="the same two events")
-        assert told == events()[:2]
+        wait_for(lambda: len(events()) >= 4, what="the same events")
+        assert told == events()[:4]
         peer.close()
     with Lines(setting.statctl, "-o", "json", "watch", h.ALLOCATIONS) as lines:
         now = setting.house.query("table.list")

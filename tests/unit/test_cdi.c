@@ -42,9 +42,17 @@ static void write_ok(const char *request, const char *host_path)
 		"%s", t.err.message);
 }
 
+static void remove_requests(const struct strlist *requests)
+{
+	ck_assert_msg(cdi_remove(&t.cdi, UID, requests, &t.err) == 0, "%s", t.err.message);
+}
+
+/* Of a claim of which nothing else is known. */
 static void remove_ok(void)
 {
-	ck_assert_msg(cdi_remove(&t.cdi, UID, &t.err) == 0, "%s", t.err.message);
+	const struct strlist none = {0};
+
+	remove_requests(&none);
 }
 
 static char *path_of(const char *entry)
@@ -146,18 +154,91 @@ START_TEST(test_only_the_claims_own_files_are_removed)
 		DRIVER "_metadata_other_net.json",
 		"x" PREFIX "net.json",
 		PREFIX "net.yaml",
-		".x" PREFIX "net.json.1.tmp",
+		"." PREFIX "net.json.0123abcd.tmp", /* may be one that is being written */
 	};
 
 	write_ok("net", "/a");
 	write_ok("storage", "/b");
-	make_file("." PREFIX "net.json.0123abcd.tmp");
 	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
 		make_file(others[i]);
 	remove_ok();
 	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
 		ck_assert_msg(is_there(others[i]), "%s", others[i]);
 	ck_assert_uint_eq(count_entries(), ARRAY_SIZE(others));
+}
+END_TEST
+
+START_TEST(test_requests_that_are_known_are_removed_by_name)
+{
+	char *const known[] = {(char[]){"net"}, (char[]){"storage"}};
+	const struct strlist requests = {.v = (char **)(uintptr_t)known, .n = 2};
+
+	write_ok("net", "/a");
+	write_ok("storage", "/b");
+	make_file(PREFIX "other.json");
+	remove_requests(&requests);
+	ck_assert(is_there(PREFIX "other.json")); /* so the directory was not searched */
+	ck_assert_uint_eq(count_entries(), 1);
+	/* one that is missing: what is known is not all */
+	remove_requests(&requests);
+	ck_assert_uint_eq(count_entries(), 0);
+}
+END_TEST
+
+START_TEST(test_a_request_whose_name_is_too_long_is_none)
+{
+	char name[256];
+	char *const known[] = {name};
+	const struct strlist requests = {.v = (char **)(uintptr_t)known, .n = 1};
+
+	memset(name, 'r', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	write_ok("net", "/a");
+	remove_requests(&requests);
+	ck_assert_uint_eq(count_entries(), 0);
+}
+END_TEST
+
+START_TEST(test_leftovers_go_at_the_start)
+{
+	static const char *const others[] = {
+		".x" PREFIX "net.json.0123abcd.tmp",
+		"." PREFIX "net.json.1.tmp",
+		"." PREFIX "net.yaml.0123abcd.tmp",
+		".vendor_metadata_" UID "_net.json.0123abcd.tmp",
+		PREFIX "net.json",
+	};
+
+	ck_assert_int_eq(cdi_clean(&t.cdi, &t.err), 0); /* there is no directory */
+	write_ok("net", "/a");
+	make_file("." PREFIX "net.json.0123abcd.tmp");
+	make_file("." DRIVER "_metadata_other_storage.json.fedcba98.tmp");
+	for (size_t i = 0; i < ARRAY_SIZE(others) - 1; i++)
+		make_file(others[i]);
+	ck_assert_int_eq(cdi_clean(&t.cdi, &t.err), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+		ck_assert_msg(is_there(others[i]), "%s", others[i]);
+	ck_assert_uint_eq(count_entries(), ARRAY_SIZE(others));
+}
+END_TEST
+
+/* What a loss of power may leave of a file that was not synced. */
+START_TEST(test_a_file_that_is_cut_short_is_replaced)
+{
+	cleanup_free char *path = path_of(PREFIX "net.json");
+	struct stat whole, now;
+
+	write_ok("net", "/a");
+	ck_assert_int_eq(stat(path, &whole), 0);
+	for (off_t len = 0; len < whole.st_size; len++) {
+		ck_assert_int_eq(truncate(path, len), 0);
+		write_ok("net", "/a");
+		ck_assert_int_eq(stat(path, &now), 0);
+		ck_assert_int_eq(now.st_size, whole.st_size);
+	}
+	ck_assert_int_eq(truncate(path, 0), 0);
+	remove_ok();
+	ck_assert_uint_eq(count_entries(), 0);
 }
 END_TEST
 
@@ -183,11 +264,12 @@ END_TEST
 START_TEST(test_failures_name_the_directory)
 {
 	cleanup_free char *expected = NULL;
+	const struct strlist none = {0};
 
 	t.cdi.dir = "/dev/null";
 	ck_assert_int_lt(cdi_write(&t.cdi, UID, "net", "/a", "/b", &t.err), 0);
 	ck_assert_str_eq(t.err.message, "CDI directory /dev/null: Not a directory");
-	ck_assert_int_lt(cdi_remove(&t.cdi, UID, &t.err), 0);
+	ck_assert_int_lt(cdi_remove(&t.cdi, UID, &none, &t.err), 0);
 	t.cdi.dir = "/nonexistent/cdi";
 	ck_assert_int_lt(cdi_write(&t.cdi, UID, "net", "/a", "/b", &t.err), 0);
 	ck_assert_str_eq(t.err.message,
@@ -200,7 +282,7 @@ START_TEST(test_failures_name_the_directory)
 	ck_assert_int_lt(cdi_write(&t.cdi, UID, "net", "/a", "/b", &t.err), 0);
 	ck_assert_ptr_nonnull(strstr(t.err.message, t.dir));
 	ck_assert_uint_eq(count_entries(), 1);
-	ck_assert_int_lt(cdi_remove(&t.cdi, UID, &t.err), 0);
+	ck_assert_int_lt(cdi_remove(&t.cdi, UID, &none, &t.err), 0);
 }
 END_TEST
 
@@ -214,6 +296,10 @@ int main(void)
 	tcase_add_test(tc, test_text_is_exactly_this);
 	tcase_add_test(tc, test_a_watching_runtime_sees_the_file);
 	tcase_add_test(tc, test_only_the_claims_own_files_are_removed);
+	tcase_add_test(tc, test_requests_that_are_known_are_removed_by_name);
+	tcase_add_test(tc, test_a_request_whose_name_is_too_long_is_none);
+	tcase_add_test(tc, test_leftovers_go_at_the_start);
+	tcase_add_test(tc, test_a_file_that_is_cut_short_is_replaced);
 	tcase_add_test(tc, test_removing_is_repeatable);
 	tcase_add_test(tc, test_the_directory_may_come_and_go);
 	tcase_add_test(tc, test_failures_name_the_directory);

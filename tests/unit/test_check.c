@@ -13,6 +13,11 @@
 #define X60  X10 X10 X10 X10 X10 X10
 #define X240 X60 X60 X60 X60
 
+static int check_sysctl_of_net1(const char *text, struct err *err)
+{
+	return check_sysctl_short(text, "net1", err);
+}
+
 static const struct row {
 	int (*check)(const char *text, struct err *err);
 	const char *text;
@@ -49,6 +54,11 @@ static const struct row {
 	{check_kernel_if_name, "abcdefghijklmno", NULL},
 	{check_kernel_if_name, "abcdefghijklmnop", "16 bytes"},
 	{check_kernel_if_name, ".", "\".\" cannot be"},
+	{check_any_if_name, "", "is empty"},
+	{check_any_if_name, "abcdefghijklmnop", NULL},
+	{check_any_if_name, X60 X60 "xxxxxxx", NULL},
+	{check_any_if_name, X60 X60 "xxxxxxxx", "128 bytes"},
+	{check_any_if_name, "an alternative", "cannot be"},
 	{check_kernel_if_name, "..", "\"..\" cannot be"},
 	{check_kernel_if_name, "all", "\"all\" cannot be"},
 	{check_kernel_if_name, "default", "\"default\" cannot be"},
@@ -65,11 +75,25 @@ static const struct row {
 	{check_sysctl_leaf, "arp filter", "invalid sysctl leaf: \"arp filter\""},
 	{check_sysctl_leaf, "", "invalid sysctl leaf: \"\""},
 	{check_sysctl_leaf, "../x", "invalid sysctl leaf: \"../x\""},
-	{check_sysctl_leaf, "a/b", "invalid sysctl leaf: \"a/b\""},
+	{check_sysctl_leaf, "a/b", "invalid sysctl leaf: \"a/b\" (only the part behind the interface"},
 	{check_sysctl_leaf, "a..b", "invalid sysctl leaf"},
 	{check_sysctl_leaf, ".a", "invalid sysctl leaf"},
 	{check_sysctl_leaf, "a.", "invalid sysctl leaf"},
 	{check_sysctl_leaf, ".", "invalid sysctl leaf"},
+
+	{check_sysctl_of_net1, "arp_filter", NULL},
+	{check_sysctl_of_net1, "a.net", NULL},
+	{check_sysctl_of_net1, "net", NULL},
+	{check_sysctl_of_net1, "net10.a", NULL},
+	{check_sysctl_of_net1, "net.ipv4.conf.net1.arp_filter",
+		"\"net.ipv4.conf.net1.arp_filter\" is more than a sysctl of the interface: only the "
+		"part behind the interface: arp_filter"},
+	{check_sysctl_of_net1, "ipv6.conf.net1.accept_ra", "interface: accept_ra"},
+	{check_sysctl_of_net1, "conf.net1.accept_ra", "interface: accept_ra"},
+	{check_sysctl_of_net1, "net1.accept_ra", "interface: accept_ra"},
+	{check_sysctl_of_net1, "net.", "only the part behind the interface: "},
+	{check_sysctl_of_net1, X240 X10 "xxxxx", NULL},
+	{check_sysctl_of_net1, X240 X10 "xxxxxx", "256 bytes, at most 255"},
 
 	{check_dns_label, "dummy0", NULL},
 	{check_dns_label, "0", NULL},
@@ -111,6 +135,17 @@ static const struct row {
 	{check_uid, "..", "UID contains invalid characters: \"..\""},
 	{check_uid, "a/b", "invalid characters"},
 	{check_uid, "a_b", "invalid characters"},
+
+	{check_claim_dir, "default_c1", NULL},
+	{check_claim_dir, "default_a.b", NULL},
+	{check_claim_dir, "1f0c9dc2-5d5c-4b0c-9e1c-0123456789ab", NULL},
+	{check_claim_dir, "", "is empty"},
+	{check_claim_dir, "..", "UID contains invalid characters"},
+	{check_claim_dir, "default/c1", "UID contains invalid characters"},
+	{check_claim_dir, "_c1", "is empty"},
+	{check_claim_dir, "default_", "is empty"},
+	{check_claim_dir, "default_a_b", "no DNS"},
+	{check_claim_dir, "a.b_c1", "no DNS label"},
 
 	{check_request_ref, "req", NULL},
 	{check_request_ref, "req/sub", NULL},

@@ -325,8 +325,10 @@ static const struct {
 	{MANAGERS "    sriov: {ifaces: [{vfCount: 1}]}\n",
 		"netclaim.yaml:7: spec.deviceManagerConfigs.sriov.ifaces[0].ifName: is "
 		"required"},
-	{MANAGERS "    sriov: {ifaces: [{ifName: sixteencharacter}]}\n",
+	{MANAGERS "    sriov: {ifaces: [{ifName: a/b}]}\n",
 		"netclaim.yaml:7: spec.deviceManagerConfigs.sriov.ifaces[0].ifName: "},
+	{MANAGERS "    rxQueue: {enabled: true, ifaces: [{ifName: sixteencharacter}]}\n",
+		"netclaim.yaml:7: spec.deviceManagerConfigs.rxQueue.ifaces[0].ifName: "},
 	{MANAGERS "    rxQueue: {enabled: true}\n",
 		"netclaim.yaml:7: spec.deviceManagerConfigs.rxQueue: no RX queue interfaces"},
 	{MANAGERS "    rxQueue: {enabled: true, ifaces: []}\n",

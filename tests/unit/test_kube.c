@@ -52,6 +52,55 @@ START_TEST(a_query_is_escaped)
 }
 END_TEST
 
+/* --- counting ----------------------------------------------------------------------------- */
+
+static const struct count_row {
+	const char *method, *path, *query, *text;
+} count_rows[] = {
+	{"GET", "/version", NULL, "get /version"},
+	{"GET", "/api/v1/nodes/n1", NULL, "get nodes"},
+	{"GET", "/api/v1/pods", "fieldSelector=spec.nodeName%3Dn&limit=25", "list pods"},
+	{"GET", "/api/v1/namespaces/ns", NULL, "get namespaces"},
+	{"GET", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c", NULL,
+		"get resourceclaims"},
+	{"PATCH", "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/c/status", NULL,
+		"patch resourceclaims/status"},
+	{"PUT", "/apis/resource.k8s.io/v1/resourceslices/s", NULL, "update resourceslices"},
+	{"POST", "/apis/events.k8s.io/v1/namespaces/ns/events", NULL, "create events"},
+	{"DELETE", "/apis/resource.k8s.io/v1/resourceslices/s", NULL, "delete resourceslices"},
+	{"GET", "/apis/resource.k8s.io/v1/resourceslices", "a=b&watch=true&c=d",
+		"watch resourceslices"},
+};
+
+START_TEST(a_request_is_counted_by_what_it_is)
+{
+	const struct count_row *r = &count_rows[_i];
+	struct kube_counts counts = {0};
+
+	kube_count(&counts, r->method, r->path, r->query);
+	kube_count(&counts, r->method, r->path, r->query);
+	ck_assert_uint_eq(counts.n, 1);
+	ck_assert_str_eq(counts.v[0].request, r->text);
+	ck_assert_uint_eq(counts.v[0].n, 2);
+}
+END_TEST
+
+START_TEST(kinds_of_requests_are_bounded)
+{
+	struct kube_counts counts = {0};
+
+	for (int i = 0; i < 100; i++) {
+		cleanup_free char *path = xasprintf("/api/v1/kind%d/x", i);
+
+		kube_count(&counts, "GET", path, NULL);
+	}
+	ck_assert_uint_eq(counts.n, KUBE_COUNTS);
+	ck_assert_str_eq(counts.v[KUBE_COUNTS - 2].request, "get kind30");
+	ck_assert_str_eq(counts.v[KUBE_COUNTS - 1].request, "other requests");
+	ck_assert_uint_eq(counts.v[KUBE_COUNTS - 1].n, 100 - (KUBE_COUNTS - 1));
+}
+END_TEST
+
 /* --- waiting ------------------------------------------------------------------------------ */
 
 static const struct backoff_row {
@@ -402,6 +451,8 @@ int main(void)
 
 	tcase_add_loop_test(texts, a_path_is_escaped, 0, ARRAY_SIZE(path_rows));
 	tcase_add_test(texts, a_query_is_escaped);
+	tcase_add_loop_test(texts, a_request_is_counted_by_what_it_is, 0, ARRAY_SIZE(count_rows));
+	tcase_add_test(texts, kinds_of_requests_are_bounded);
 	tcase_add_loop_test(texts, a_wait_is_within_its_bounds, 0, ARRAY_SIZE(backoff_rows));
 	tcase_add_loop_test(
 		lines, lines_are_the_same_whatever_the_pieces, 0, ARRAY_SIZE(lines_rows));

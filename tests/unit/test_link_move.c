@@ -12,6 +12,8 @@
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "common/log.h"
 #include "common/netns.h"
@@ -28,6 +30,7 @@ static struct {
 	int n;         /* requests so far */
 	int fail_from; /* numbers of those that fail; from 1 */
 	int fail_to;
+	int sys;                               /* what they fail with */
 	int mac_sys;                           /* what setting an address fails with */
 	void (*before)(void);                  /* runs before each request */
 	void (*before_move)(const char *name); /* and this before a move */
@@ -38,6 +41,7 @@ static void requests_reset(int fail_from, int fail_to)
 	requests.n = 0;
 	requests.fail_from = fail_from;
 	requests.fail_to = fail_to;
+	requests.sys = EIO;
 }
 
 static int refused(struct err *err)
@@ -47,7 +51,7 @@ static int refused(struct err *err)
 	requests.n++;
 	if (requests.n < requests.fail_from || requests.n > requests.fail_to)
 		return 0;
-	return err_errno(err, EIO, "request %d", requests.n);
+	return err_errno(err, requests.sys, "request %d", requests.n);
 }
 
 #define WRAP(name, params, args)                                                               \
@@ -305,6 +309,38 @@ static void give_fails(enum err_kind kind)
 	FAIL(give(NET1, &ret));
 	ck_assert_msg(t.err.kind == kind, "%s", t.err.message);
 	ck_assert_ptr_null(ret.if_name);
+}
+
+/* --- the log ------------------------------------------------------------------------------ */
+
+static int log_fd = -1;
+
+/* Each test is a process of its own, and what it logs from here on is looked at. */
+static void log_capture(void)
+{
+	log_fd = memfd_create("log", MFD_CLOEXEC);
+	ck_assert_int_ge(log_fd, 0);
+	ck_assert_int_ge(dup2(log_fd, STDERR_FILENO), 0);
+}
+
+static const char *logged(void)
+{
+	static char text[16384];
+	ssize_t n = pread(log_fd, text, sizeof(text) - 1, 0);
+
+	ck_assert_int_ge(n, 0);
+	text[n] = '\0';
+	return text;
+}
+
+static void assert_logged(const char *what)
+{
+	ck_assert_msg(strstr(logged(), what), "no '%s' in: %s", what, logged());
+}
+
+static void assert_not_logged(const char *what)
+{
+	ck_assert_msg(!strstr(logged(), what), "'%s' in: %s", what, logged());
 }
 
 /* --- giving ------------------------------------------------------------------------------- */
@@ -607,11 +643,12 @@ START_TEST(one_failure_does_not_keep_the_rest_from_being_restored)
 
 	give_ok(NET1, NET1, false);
 	spoil();
-	requests_reset(6, 6); /* drop a name, down, rename, move; then the name, then the MTU */
+	requests_reset(5, 5); /* drop a name, down, rename, move; then the name */
 	FAIL(take());
 	ck_assert_int_eq(t.err.sys, EIO);
-	link = get(&t.host, LINK);
-	ck_assert_int_eq(link.numbers[LINK_MTU], 9000);
+	ck_assert(!has(&t.host, LINK));
+	OK(nl_link_get_by_index(&t.host, (int)t.origin.ifindex.v, &link, &t.err));
+	ck_assert_int_eq(link.numbers[LINK_MTU], 1400);
 	ck_assert_str_eq(link.mac, t.origin.mac);
 	ck_assert_int_eq((int)link.altnames.n, 2);
 	ck_assert_int_eq(take(), 0);
@@ -682,18 +719,227 @@ START_TEST(link_that_the_kernel_returned_gets_its_name_back)
 }
 END_TEST
 
-START_TEST(taken_host_name_is_a_conflict_until_it_is_free)
+/* --- returned by the kernel --------------------------------------------------------------- */
+
+/* The mark of another claim, one that is none, and no alias at all: the pod may have written each. */
+static const char *const pods_aliases[] = {"netclaim:another:vf0", "netclaim:", "mine", ""};
+
+/* As the kernel does when the namespace ends: the link has all that the pod left on it. */
+static struct link_info return_as_kernel_does(const char *alias)
 {
-	cleanup_link_info struct link_info other = {0};
+	struct link_info link;
 
 	give_ok(NET1, NET1, false);
-	add_link(&t.host, LINK, NULL, &other);
-	ck_assert_int_eq(take(), -1);
+	spoil();
+	link = get(&t.pod, "spoilt");
+	OK(nl_link_set_up(&t.pod, link.ifindex, false, &t.err));
+	OK(nl_link_set_alias(&t.pod, link.ifindex, alias, &t.err));
+	OK(nl_link_move(&t.pod, link.ifindex, t.ends.host_netns_fd, "spoilt",
+		(int)t.origin.ifindex.v, &t.err));
+	link_info_fini(&link);
+	return get(&t.host, "spoilt");
+}
+
+static int reclaim(const char *name)
+{
+	cleanup_link_info struct link_info link = get(&t.host, name);
+
+	return link_reclaim(&t.host, &link, MARK, &t.origin, &t.err);
+}
+
+START_TEST(reclaiming_restores_everything_whatever_the_alias)
+{
+	cleanup_link_info struct link_info link = return_as_kernel_does(pods_aliases[_i]);
+
+	OK(link_reclaim(&t.host, &link, MARK, &t.origin, &t.err));
+	assert_on_host();
+	requests_reset(1, INT_MAX);
+	OK(reclaim(LINK));
+	ck_assert_int_eq(requests.n, 0);
+}
+END_TEST
+
+START_TEST(reclaiming_after_a_crash_anywhere_restores)
+{
+	for (int n = 1;; n++) {
+		cleanup_link_info struct link_info link = return_as_kernel_does("mine");
+		bool done;
+
+		requests_reset(n, INT_MAX);
+		done = link_reclaim(&t.host, &link, MARK, &t.origin, &t.err) == 0;
+		requests_reset(0, 0);
+		OK(reclaim(has(&t.host, LINK) ? LINK : "spoilt"));
+		assert_on_host();
+		if (done)
+			break;
+		ck_assert_int_lt(n, 40);
+	}
+}
+END_TEST
+
+START_TEST(link_of_another_kind_is_not_reclaimed)
+{
+	cleanup_link_info struct link_info link = {0}, now = {0};
+
+	OK(nl_link_add(&t.host, "other", "bridge", 0, &t.err));
+	link = get(&t.host, "other");
+	FAIL(link_reclaim(&t.host, &link, MARK, &t.origin, &t.err));
 	ck_assert_int_eq(t.err.kind, ERR_CONFLICT);
+	now = get(&t.host, "other");
+	ck_assert_str_eq(now.alias, "");
+}
+END_TEST
+
+/* The link on the host that has another name than its own: one that nothing has. */
+static struct link_info get_renamed(void)
+{
+	struct link_info link;
+
+	OK(nl_link_get_by_index(&t.host, (int)t.origin.ifindex.v, &link, &t.err));
+	ck_assert_str_eq(link.alias, MARK);
+	ck_assert_uint_eq(strlen(link.name), IFNAMSIZ - 1);
+	ck_assert_msg(strncmp(link.name, "nc", 2) == 0, "%s", link.name);
+	return link;
+}
+
+START_TEST(link_whose_name_is_taken_comes_back_under_another)
+{
+	cleanup_link_info struct link_info other = {0}, link = {0};
+
+	give_ok(NET1, NET1, false);
+	spoil();
+	add_link(&t.host, LINK, NULL, &other);
+	log_capture();
+	ck_assert_int_eq(take(), 0);
+	assert_logged("name is nc");
+	assert_logged("was vf0");
+	link = get_renamed();
+	ck_assert_int_eq(link.numbers[LINK_MTU], 1400);
+	ck_assert_str_eq(link.mac, t.origin.mac);
+	ck_assert(link.up);
+	ck_assert_int_eq(take(), 0);
+	OK(nl_link_del(&t.host, other.ifindex, &t.err));
+	ck_assert_int_eq(take(), 0);
+	assert_on_host();
+}
+END_TEST
+
+START_TEST(name_of_the_pods_is_not_left_on_a_link_that_is_reclaimed)
+{
+	cleanup_link_info struct link_info other = {0}, link = return_as_kernel_does("mine"),
+					   renamed = {0};
+
+	add_link(&t.host, LINK, NULL, &other);
+	OK(link_reclaim(&t.host, &link, MARK, &t.origin, &t.err));
+	ck_assert(!has(&t.host, "spoilt"));
+	renamed = get_renamed();
+	OK(reclaim(renamed.name));
+	ck_assert(has(&t.host, renamed.name));
+	OK(nl_link_del(&t.host, other.ifindex, &t.err));
+	OK(reclaim(renamed.name));
+	assert_on_host();
+}
+END_TEST
+
+static const char *const dressed_altnames[] = {"enp1s0v0", "a-name-longer-than-fifteen-bytes"};
+
+START_TEST(link_comes_back_without_an_alternative_name_that_is_taken)
+{
+	cleanup_link_info struct link_info other = {0}, link = {0};
+
+	give_ok(NET1, NET1, false);
+	add_link(&t.host, "taker", NULL, &other);
+	OK(nl_link_add_altname(&t.host, other.ifindex, dressed_altnames[_i], &t.err));
+	log_capture();
+	ck_assert_int_eq(take(), 0);
+	assert_logged("alternative name ");
+	assert_logged(dressed_altnames[_i]);
+	assert_logged(" is missing");
+	link = get(&t.host, LINK);
+	ck_assert_uint_eq(link.altnames.n, 1);
 	ck_assert(!has_marked(&t.pod));
 	OK(nl_link_del(&t.host, other.ifindex, &t.err));
 	ck_assert_int_eq(take(), 0);
 	assert_on_host();
+}
+END_TEST
+
+/* --- values that the kernel refuses ------------------------------------------------------- */
+
+static const int refusals[] = {
+	EINVAL, ERANGE, EOPNOTSUPP, EPERM, EACCES, EADDRNOTAVAIL, EEXIST, ENOSPC, 524 /* ENOTSUPP */
+};
+
+/* Down, rename and move come first: before those the link is in the pod. */
+START_TEST(any_value_that_is_refused_is_a_difference)
+{
+	for (int n = 5;; n++) {
+		bool all;
+
+		give_ok(NET1, NET1, false);
+		spoil();
+		requests_reset(n, n);
+		requests.sys = refusals[_i];
+		ck_assert_msg(take() == 0, "request %d: %s", n, t.err.message);
+		ck_assert(!has_marked(&t.pod));
+		ck_assert(has_marked(&t.host));
+		all = requests.n < n;
+		requests_reset(0, 0);
+		ck_assert_int_eq(take(), 0); /* as when the claim is freed: all is tried again */
+		assert_on_host();
+		if (all)
+			break;
+		ck_assert_int_lt(n, 40);
+	}
+}
+END_TEST
+
+START_TEST(refused_for_good_it_is_back_all_the_same)
+{
+	give_ok(NET1, NET1, false);
+	spoil();
+	requests_reset(5, INT_MAX);
+	requests.sys = EINVAL;
+	log_capture();
+	ck_assert_int_eq(take(), 0);
+	assert_logged("mtu is 9000, was 1400");
+	assert_logged("txqlen is 5, was 77");
+	assert_logged("Invalid argument");
+	ck_assert(has_marked(&t.host));
+}
+END_TEST
+
+/* The kernel's own answer. */
+START_TEST(mtu_that_the_link_cannot_have_any_more)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	give_ok(NET1, NET1, false);
+	t.origin.numbers[LINK_MTU].v = 1 << 20;
+	log_capture();
+	ck_assert_int_eq(take(), 0);
+	assert_logged("mtu is 1400, was 1048576");
+	assert_logged("mtu greater than device maximum");
+	link = get(&t.host, LINK);
+	ck_assert(link.up);
+}
+END_TEST
+
+START_TEST(what_could_not_be_done_is_a_failure)
+{
+	static const int failures[] = {EBUSY, EAGAIN, EIO, ENOMEM, ETIMEDOUT};
+
+	for (size_t i = 0; i < ARRAY_SIZE(failures); i++) {
+		give_ok(NET1, NET1, false);
+		spoil();
+		requests_reset(5, 5);
+		requests.sys = failures[i];
+		FAIL(take());
+		ck_assert_int_eq(t.err.sys, failures[i]);
+		requests_reset(0, 0);
+		ck_assert_int_eq(take(), 0);
+		assert_on_host();
+	}
 }
 END_TEST
 
@@ -849,6 +1095,142 @@ START_TEST(origin_survives_the_claims_status)
 }
 END_TEST
 
+/* The kernel takes any bytes for an alias or a name, and a record is text. */
+static const struct {
+	const char *bytes, *text;
+} encodings[] = {
+	{"uplink of rack 7", "uplink of rack 7"},
+	{"caf\xc3\xa9 \\ x", "caf\xc3\xa9 \\ x"},
+	{"caf\xe9", "\\x636166e9"},
+	{"\\x41", "\\x5c783431"},
+	{"\xff", "\\xff"},
+	{"", ""},
+};
+
+START_TEST(bytes_survive_as_text)
+{
+	char back[LINK_ALIAS_SIZE];
+
+	for (size_t i = 0; i < ARRAY_SIZE(encodings); i++) {
+		cleanup_free char *text = link_text_encode(encodings[i].bytes);
+
+		ck_assert_str_eq(text, encodings[i].text);
+		link_text_decode(text, back, sizeof(back));
+		ck_assert_str_eq(back, encodings[i].bytes);
+	}
+	link_text_decode("\\x4142zz", back, sizeof(back));
+	ck_assert_str_eq(back, "AB");
+	link_text_decode("\\x414", back, sizeof(back));
+	ck_assert_str_eq(back, "A");
+	link_text_decode("\\x414200", back, 2);
+	ck_assert_str_eq(back, "A");
+}
+END_TEST
+
+START_TEST(alias_and_alternative_name_that_are_no_text_come_back)
+{
+	cleanup_link_info struct link_info link = get(&t.host, LINK), now = {0};
+	static char altname[] = "alt\xe9", alias[LINK_ALIAS_SIZE];
+	struct link_origin before, origin = {0};
+	json_t *tree;
+
+	memset(alias, 0xe9, sizeof(alias) - 1);
+	OK(nl_link_set_alias(&t.host, link.ifindex, alias, &t.err));
+	OK(nl_link_add_altname(&t.host, link.ifindex, altname, &t.err));
+	link_info_fini(&link);
+	link = get(&t.host, LINK);
+	OK(link_origin_of(&t.host, &link, &before, &t.err));
+	tree = rec_encode(&rec_link_origin, &before);
+	OK(rec_decode(&rec_link_origin, tree, REC_LENIENT, "", NULL, &origin, &t.err));
+	json_decref(tree);
+	OK(nl_link_set_alias(&t.host, link.ifindex, MARK, &t.err));
+	rec_fini(&rec_link_origin, &t.origin);
+	t.origin = origin;
+	give_ok(NET1, NET1, false);
+	OK(nl_link_del_altname(&t.pod, link.ifindex, altname, &t.err));
+	log_capture();
+	ck_assert_int_eq(take(), 0);
+	assert_not_logged("not all of it is as it was");
+	ck_assert_int_eq(link_release(&t.host, MARK, &t.origin, &t.err), 0);
+	now = get(&t.host, LINK);
+	ck_assert_str_eq(now.alias, alias);
+	ck_assert(strlist_has(&now.altnames, altname));
+	rec_fini(&rec_link_origin, &before);
+}
+END_TEST
+
+/* The pod has renamed it to what is no text: it is attached, and called by its name of before. */
+START_TEST(name_that_is_no_text_is_not_answered)
+{
+	cleanup_link_info struct link_info link = {0};
+	struct device_attach_result ret;
+
+	give_ok(NET1, NET1, false);
+	link = get(&t.pod, NET1);
+	OK(nl_link_set_up(&t.pod, link.ifindex, false, &t.err));
+	OK(nl_link_set_name(&t.pod, link.ifindex, "m\xe9", &t.err));
+	OK(nl_link_set_up(&t.pod, link.ifindex, true, &t.err));
+	OK(give(NET1, &ret));
+	ck_assert_str_eq(ret.if_name, NET1);
+	ck_assert(ret.was_there.v);
+	free(ret.if_name);
+}
+END_TEST
+
+/* --- another boot ------------------------------------------------------------------------- */
+
+/* As after a reboot: the record is an earlier boot's, and the number and the address are new. */
+static void make_new(const char *boot)
+{
+	cleanup_link_info struct link_info link = get(&t.host, LINK);
+
+	free(t.origin.boot);
+	t.origin.boot = xstrdup(boot);
+	free(t.origin.mac);
+	t.origin.mac = xstrdup("02:00:00:00:00:43");
+	t.origin.ifindex.v = link.ifindex + 1000;
+}
+
+START_TEST(what_a_new_boot_makes_new_is_not_compared)
+{
+	cleanup_link_info struct link_info link = {0};
+
+	make_new("1f0c1f0c-0000-4000-8000-000000000000");
+	log_capture();
+	OK(link_release(&t.host, MARK, &t.origin, &t.err));
+	assert_not_logged("not all of it is as it was");
+	link = get(&t.host, LINK);
+	ck_assert_str_eq(link.mac, "02:00:00:00:00:42");
+	ck_assert_str_eq(link.alias, "");
+}
+END_TEST
+
+START_TEST(after_another_boot_the_rest_is_compared)
+{
+	make_new("1f0c1f0c-0000-4000-8000-000000000000");
+	t.origin.numbers[LINK_MTU].v = 1 << 20;
+	give_ok(NET1, NET1, false);
+	requests.mac_sys = EADDRNOTAVAIL;
+	log_capture();
+	ck_assert_int_eq(take(), 0);
+	assert_logged("mtu is 1400, was 1048576");
+	assert_not_logged("address is");
+	assert_not_logged("ifindex is");
+}
+END_TEST
+
+START_TEST(in_the_same_boot_all_is_compared)
+{
+	ck_assert_uint_eq(strlen(link_boot()), 36);
+	make_new(link_boot());
+	requests.mac_sys = EADDRNOTAVAIL;
+	log_capture();
+	OK(link_release(&t.host, MARK, &t.origin, &t.err));
+	assert_logged("address is 02:00:00:00:00:42, was 02:00:00:00:00:43");
+	assert_logged("ifindex is ");
+}
+END_TEST
+
 /* ------------------------------------------------------------------------------------------ */
 
 static Suite *suite(void)
@@ -883,7 +1265,19 @@ static Suite *suite(void)
 	tcase_add_test(c, taking_twice_leaves_the_host_alone);
 	tcase_add_test(c, taking_what_is_gone_says_so);
 	tcase_add_test(c, link_that_the_kernel_returned_gets_its_name_back);
-	tcase_add_test(c, taken_host_name_is_a_conflict_until_it_is_free);
+	tcase_add_loop_test(c, reclaiming_restores_everything_whatever_the_alias, 0,
+		ARRAY_SIZE(pods_aliases));
+	tcase_add_test(c, reclaiming_after_a_crash_anywhere_restores);
+	tcase_add_test(c, link_of_another_kind_is_not_reclaimed);
+	tcase_add_test(c, link_whose_name_is_taken_comes_back_under_another);
+	tcase_add_test(c, name_of_the_pods_is_not_left_on_a_link_that_is_reclaimed);
+	tcase_add_loop_test(c, link_comes_back_without_an_alternative_name_that_is_taken, 0,
+		ARRAY_SIZE(dressed_altnames));
+	tcase_add_loop_test(
+		c, any_value_that_is_refused_is_a_difference, 0, ARRAY_SIZE(refusals));
+	tcase_add_test(c, refused_for_good_it_is_back_all_the_same);
+	tcase_add_test(c, mtu_that_the_link_cannot_have_any_more);
+	tcase_add_test(c, what_could_not_be_done_is_a_failure);
 	tcase_add_test(c, link_of_another_kind_is_not_let_out);
 	tcase_add_test(c, alternative_name_given_by_udev_meanwhile_is_welcome);
 	tcase_add_test(c, names_in_the_pod_collide);
@@ -891,6 +1285,12 @@ static Suite *suite(void)
 	tcase_add_test(c, mark_is_read_as_it_was_written);
 	tcase_add_test(c, mark_names_the_allocation);
 	tcase_add_test(c, origin_survives_the_claims_status);
+	tcase_add_test(c, bytes_survive_as_text);
+	tcase_add_test(c, alias_and_alternative_name_that_are_no_text_come_back);
+	tcase_add_test(c, name_that_is_no_text_is_not_answered);
+	tcase_add_test(c, what_a_new_boot_makes_new_is_not_compared);
+	tcase_add_test(c, after_another_boot_the_rest_is_compared);
+	tcase_add_test(c, in_the_same_boot_all_is_compared);
 	suite_add_tcase(s, c);
 	return s;
 }
@@ -900,5 +1300,5 @@ int main(void)
 	if (geteuid() != 0) {
 		return unit_skip("test_link_move", "making network namespaces needs root");
 	}
-	return unit_run(suite());
+	return unit_run_forked(suite()); /* the tests change namespace and log */
 }

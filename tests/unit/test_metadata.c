@@ -56,7 +56,13 @@ static void write_ok(const char *request)
 
 static void remove_ok(void)
 {
-	ck_assert_msg(metadata_remove(&t.m, &t.claim, &t.err) == 0, "%s", t.err.message);
+	struct strlist requests = {0};
+
+	ck_assert_msg(metadata_requests(&t.m, &t.claim, &requests, &t.err) == 0, "%s",
+		t.err.message);
+	ck_assert_msg(metadata_remove(&t.m, &t.claim, &requests, &t.err) == 0, "%s",
+		t.err.message);
+	strlist_fini(&requests);
 }
 
 static char *read_file(const char *request)
@@ -272,6 +278,35 @@ START_TEST(test_what_is_no_metadata_is_replaced)
 }
 END_TEST
 
+/* What a loss of power may leave of a file that was not synced. */
+START_TEST(test_a_file_that_is_cut_short_is_replaced)
+{
+	cleanup_free char *path = metadata_host_path(&t.m, &t.claim, "net");
+	struct stat whole;
+
+	write_ok("net");
+	ck_assert_int_eq(stat(path, &whole), 0);
+	for (off_t len = 0; len < whole.st_size; len++) {
+		cleanup_free char *text = NULL;
+		json_t *newest, *older;
+		json_error_t error;
+
+		ck_assert_int_eq(truncate(path, len), 0);
+		write_ok("net");
+		text = read_file("net");
+		newest = json_loads(text, JSON_DISABLE_EOF_CHECK, &error);
+		older = json_loads(text + error.position, 0, &error);
+		ck_assert_ptr_nonnull(newest);
+		ck_assert_ptr_nonnull(older);
+		json_decref(newest);
+		json_decref(older);
+	}
+	ck_assert_int_eq(truncate(path, 0), 0);
+	remove_ok();
+	ck_assert(!is_there("net"));
+}
+END_TEST
+
 /* --- whose ----------------------------------------------------------------------------------- */
 
 START_TEST(test_another_claim_of_the_name_starts_at_one_and_stays)
@@ -288,6 +323,57 @@ START_TEST(test_another_claim_of_the_name_starts_at_one_and_stays)
 	t.claim.uid = other_uid;
 	remove_ok();
 	ck_assert(!is_there("net"));
+}
+END_TEST
+
+static bool has_requests(const char *const *expected, size_t n)
+{
+	struct strlist requests = {0};
+	bool all;
+
+	ck_assert_int_eq(metadata_requests(&t.m, &t.claim, &requests, &t.err), 0);
+	all = requests.n == n;
+	for (size_t i = 0; i < n; i++)
+		all = all && strlist_has(&requests, expected[i]);
+	strlist_fini(&requests);
+	return all;
+}
+
+START_TEST(test_requests_are_known)
+{
+	static const char *const both[] = {"net", "storage"};
+	static char storage[] = "storage";
+
+	ck_assert(has_requests(NULL, 0));
+	write_ok("net");
+	ck_assert(has_requests(both, 1));
+	t.devices[0].request = storage;
+	write_ok("storage");
+	ck_assert(has_requests(both, 2));
+	remove_ok();
+	ck_assert(has_requests(NULL, 0));
+}
+END_TEST
+
+/* The first claim's specification of the request is found by it. */
+START_TEST(test_the_name_of_a_request_stays_for_another_claim_of_the_name)
+{
+	static const char *const both[] = {"net", "storage"};
+	static char storage[] = "storage";
+
+	write_ok("net");
+	t.devices[0].request = storage;
+	write_ok("storage");
+	t.claim.uid = other_uid;
+	t.devices[0].request = net;
+	write_ok("net");
+	remove_ok();
+	ck_assert(!is_there("net"));
+	ck_assert(is_there("storage"));
+	t.claim.uid = uid;
+	ck_assert(has_requests(both, 2));
+	remove_ok();
+	ck_assert(has_requests(NULL, 0));
 }
 END_TEST
 
@@ -312,6 +398,7 @@ START_TEST(test_links_are_not_followed)
 	cleanup_free char *target = xasprintf("%s/target", t.dir);
 	cleanup_free char *of_claim = xasprintf("%s/default_c1", store);
 	cleanup_free char *kept = xasprintf("%s/kept", target);
+	struct strlist none = {0};
 
 	ck_assert_int_eq(mkdir(store, 0755), 0);
 	ck_assert_int_eq(mkdir(target, 0755), 0);
@@ -320,7 +407,8 @@ START_TEST(test_links_are_not_followed)
 	ck_assert_int_lt(metadata_write(&t.m, &t.claim, &t.prepared, "net", &t.err), 0);
 	ck_assert_str_eq(t.err.message,
 		"metadata of request net: opening directory default_c1: Not a directory");
-	ck_assert_int_lt(metadata_remove(&t.m, &t.claim, &t.err), 0);
+	ck_assert_int_lt(metadata_requests(&t.m, &t.claim, &none, &t.err), 0);
+	ck_assert_int_lt(metadata_remove(&t.m, &t.claim, &none, &t.err), 0);
 	ck_assert_int_eq(access(kept, F_OK), 0);
 }
 END_TEST
@@ -340,6 +428,9 @@ int main(void)
 	tcase_add_test(tc, test_generations_count_changes);
 	tcase_add_test(tc, test_what_is_no_metadata_is_replaced);
 	tcase_add_test(tc, test_another_claim_of_the_name_starts_at_one_and_stays);
+	tcase_add_test(tc, test_a_file_that_is_cut_short_is_replaced);
+	tcase_add_test(tc, test_requests_are_known);
+	tcase_add_test(tc, test_the_name_of_a_request_stays_for_another_claim_of_the_name);
 	tcase_add_test(tc, test_removing_is_repeatable);
 	tcase_add_test(tc, test_links_are_not_followed);
 	suite_add_tcase(suite, tc);

@@ -115,6 +115,31 @@ static bool has_alias(const void *ctx, const struct link_info *link)
 }
 
 /* More links than fit into one answer of the kernel's. */
+/* An answer of 52 KB is read whole, and a name that is no name of an interface finds the link. */
+START_TEST(link_with_many_long_alternative_names)
+{
+	enum { MANY = 400 };
+	cleanup_link_info struct link_info link = add("eth7"), again = {0};
+	char altname[LINK_ALTNAME_SIZE];
+
+	for (int i = 0; i < MANY; i++) {
+		(void)snprintf(altname, sizeof(altname), "%0*d", LINK_ALTNAME_SIZE - 1, i);
+		OK(nl_link_add_altname(&nl, link.ifindex, altname, &err));
+	}
+	OK(nl_link_get(&nl, altname, &again, &err));
+	ck_assert_int_eq(again.ifindex, link.ifindex);
+	ck_assert_uint_eq(again.altnames.n, MANY);
+	link_info_fini(&again);
+	OK(nl_link_get_by_index(&nl, link.ifindex, &again, &err));
+	ck_assert_str_eq(again.name, "eth7");
+	ck_assert_uint_eq(again.altnames.n, MANY);
+	link_info_fini(&again);
+	again = (struct link_info){0};
+	FAIL(nl_link_get_by_index(&nl, link.ifindex + 1000, &again, &err));
+	ck_assert_int_eq(err.kind, ERR_NOT_FOUND);
+}
+END_TEST
+
 START_TEST(one_of_many_links_is_found)
 {
 	cleanup_link_info struct link_info found = {0};
@@ -259,6 +284,7 @@ static Suite *suite(void)
 	tcase_add_test(c, link_is_as_it_was_made);
 	tcase_add_test(c, group_is_set_at_creation_and_with_the_alias);
 	tcase_add_test(c, alternative_name_finds_the_link_and_is_told_apart);
+	tcase_add_test(c, link_with_many_long_alternative_names);
 	tcase_add_test(c, one_of_many_links_is_found);
 	tcase_add_test(c, listing_that_was_disturbed_is_repeated);
 	tcase_add_test(c, refusals_carry_errno_and_the_kernels_words);

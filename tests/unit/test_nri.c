@@ -52,6 +52,13 @@ static void sync_end(void *ctx)
 	buf_puts(&p->told, " }\n");
 }
 
+static char *claim_of(void *ctx UNUSED, const char *source)
+{
+	static const char prefix[] = "/claims/";
+
+	return str_has_prefix(source, prefix) ? xstrdup(source + strlen(prefix)) : NULL;
+}
+
 static void pod_event(void *ctx, enum nri_event event, const struct nri_pod *pod,
 	uint32_t stream, uint64_t budget_ms)
 {
@@ -63,9 +70,12 @@ static void pod_event(void *ctx, enum nri_event event, const struct nri_pod *pod
 	};
 	struct plugin *p = ctx;
 
-	buf_printf(&p->told, "%s %.8s %s/%s %s %s pid %u budget %u\n", names[event], pod->id,
+	buf_printf(&p->told, "%s %.8s %s/%s %s %s pid %u budget %u", names[event], pod->id,
 		pod->namespace, pod->name, pod->uid, pod->netns_path ? pod->netns_path : "-",
 		pod->pid, (unsigned)budget_ms);
+	for (size_t i = 0; i < pod->claims.n; i++)
+		buf_printf(&p->told, " %s", pod->claims.v[i]);
+	buf_puts(&p->told, "\n");
 	if (!p->mute)
 		nri_reply(&p->nri, stream, p->answer);
 }
@@ -75,6 +85,7 @@ static const struct nri_ops ops = {
 	.sync_begin = sync_begin,
 	.sync_pod = sync_pod,
 	.sync_end = sync_end,
+	.claim_of = claim_of,
 	.pod_event = pod_event,
 };
 
@@ -666,19 +677,84 @@ START_TEST(test_network_namespace)
 }
 END_TEST
 
-/* Of its container nothing is read. */
-START_TEST(test_container)
+static void put_text(struct buf *out, uint8_t number, const char *text)
+{
+	const struct buf field = {.data = (char *)(uintptr_t)text, .len = strlen(text)};
+
+	put_field(out, number, &field);
+}
+
+/* A Mount in Container.mounts. source NULL: it has none. */
+static void put_mount(struct buf *container, const char *source)
+{
+	cleanup_buf struct buf mount = BUF_INIT;
+
+	put_text(&mount, 1, "/destination");
+	put_text(&mount, 2, "bind");
+	if (source)
+		put_text(&mount, 3, source);
+	put_text(&mount, 4, "ro");
+	put_field(container, 9, &mount);
+}
+
+static void create(struct plugin *p, const struct buf *container, bool container_first)
 {
 	cleanup_buf struct buf request = BUF_INIT;
-	struct plugin p = {.told = BUF_INIT};
 	struct err err = ERR_INIT;
 
+	if (container_first)
+		put_field(&request, 2, container);
 	put_pod_field(&request, 1, (char[]){"p"});
-	put_pod_field(&request, 2, (char[]){"container"});
-	plugin_connected(&p);
-	ck_assert_int_eq(call(&p, 1, PLUGIN, "CreateContainer", &request, 0, &err), 0);
-	ck_assert_str_eq(told(&p), "create 01234567 ns/p uid-1 - pid 42 budget 2000\n");
+	if (!container_first)
+		put_field(&request, 2, container);
+	plugin_connected(p);
+	ck_assert_int_eq(call(p, 1, PLUGIN, "CreateContainer", &request, 0, &err), 0);
+}
+
+/* Of its container the sources of mounts are read. */
+START_TEST(test_container)
+{
+	static const char *const sources[] = {
+		"/proc", "/claims/b", NULL, "/claims/a", "", "/claims/b", "claims"};
+	cleanup_buf struct buf container = BUF_INIT;
+	struct plugin p = {.told = BUF_INIT};
+
+	put_text(&container, 1, "id");
+	for (size_t i = 0; i < ARRAY_SIZE(sources); i++)
+		put_mount(&container, sources[i]);
+	put_text(&container, 15, "a field that is not read");
+	create(&p, &container, _i == 1);
+	ck_assert_str_eq(told(&p), "create 01234567 ns/p uid-1 - pid 42 budget 2000 b a\n");
 	expect_answer(&p, 1, 0, "");
+	plugin_fini(&p);
+}
+END_TEST
+
+/* 256 claims are taken; a container with more, or that cannot be read, is refused. */
+START_TEST(test_container_refused)
+{
+	cleanup_buf struct buf container = BUF_INIT;
+	struct plugin p = {.told = BUF_INIT};
+	char source[32];
+
+	for (int i = 0; i <= 256; i++) {
+		if (i == 256) {
+			create(&p, &container, false);
+			expect_answer(&p, 1, 0, "");
+			buf_fini(&p.told);
+		}
+		(void)snprintf(source, sizeof(source), "/claims/%d", i);
+		put_mount(&container, source);
+	}
+	create(&p, &container, true);
+	expect_answer(&p, 1, 3,
+		"the payload cannot be read: a container with too many claims");
+	container.len = 0;
+	put_mount(&container, "/claims/a");
+	put_text(&container, 9, "no mount");
+	create(&p, &container, true);
+	ck_assert_int_eq(take_answer(&p).code, 3);
+	ck_assert_str_eq(told(&p), "");
 	plugin_fini(&p);
 }
 END_TEST
@@ -798,7 +874,8 @@ int main(void)
 	tcase_add_test(calls, test_list_of_6_MB);
 	suite_add_tcase(suite, calls);
 	tcase_add_test(events, test_network_namespace);
-	tcase_add_test(events, test_container);
+	tcase_add_loop_test(events, test_container, 0, 2);
+	tcase_add_test(events, test_container_refused);
 	tcase_add_test(events, test_events_not_asked_for);
 	tcase_add_test(events, test_budget);
 	tcase_add_test(events, test_errors);

@@ -248,7 +248,7 @@ static void scan_skips(const char *why)
 	struct pci_vf vf;
 
 	scan_ok(0, 1);
-	ck_assert_str_eq(t.scan.skipped[0].addr, VF);
+	ck_assert_str_eq(t.scan.skipped[0].vf.addr, VF);
 	ck_assert_str_eq(t.scan.skipped[0].why.message, why);
 	ck_assert_int_eq(pci_vf_read(t.fd, VF, &vf, &t.err), -1);
 	ck_assert_int_ne(t.err.kind, ERR_NOT_FOUND);
@@ -524,7 +524,125 @@ START_TEST(representor_alone_is_not_the_physical_function)
 	put_vf(PF, 0, VF, NULL);
 	put_net(PF, "rep0");
 	put(PF, "net/rep0/phys_port_name", "pf0vf0\n");
-	scan_skips("physical function " PF ": has no link on the host");
+	ck_assert_str_eq(scan_one()->pf_name, "");
+}
+END_TEST
+
+/* --- links behind another bus ------------------------------------------------------------- */
+
+/* A device that a driver makes below a function, with the bus that it is of. */
+static void put_child(const char *addr, const char *path, const char *bus)
+{
+	char at[256], target[64];
+
+	(void)snprintf(target, sizeof(target), "../../../../bus/%s", bus);
+	put_link(AT(ROOT "/%s/%s/subsystem", addr, path), target);
+}
+
+static void put_link_below(const char *addr, const char *path, const char *bus, const char *name)
+{
+	char at[256], net[128];
+
+	(void)snprintf(net, sizeof(net), "%s/net/%s", path, name);
+	put_dir(AT(ROOT "/%s/%s", addr, net));
+	if (bus)
+		put_child(addr, path, bus);
+}
+
+/* As virtio, vdpa and the auxiliary bus name their devices. */
+static const struct {
+	const char *path, *bus;
+} behind[] = {
+	{"virtio3", NULL}, /* by its name alone */
+	{"virtio3", "virtio"},
+	{"mlx5_core.eth.0", "auxiliary"},
+	{"anything", "vdpa"},
+};
+
+START_TEST(link_behind_another_bus_is_the_functions)
+{
+	char if_name[IFNAMSIZ], file[64];
+	struct pci_pf pf;
+	struct pci_vf vf;
+
+	put_pf(PF, NULL);
+	put_vf(PF, 0, VF, NULL);
+	put_link_below(PF, behind[_i].path, behind[_i].bus, "ens1f0");
+	put_link_below(VF, behind[_i].path, behind[_i].bus, "ens1f0v0");
+	put_link_below(VF, "power", NULL, "none");
+	put_pf("0000:03:00.0", "ens2f0");
+	(void)snprintf(file, sizeof(file), "%s/net/ens1f0/speed", behind[_i].path);
+	put(PF, file, "25000\n");
+	(void)snprintf(file, sizeof(file), "%s/net/ens1f0/mtu", behind[_i].path);
+	put(PF, file, "9000\n");
+	ck_assert_str_eq(scan_one()->if_name, "ens1f0v0");
+	ck_assert_str_eq(t.scan.vfs[0].pf_name, "ens1f0");
+	ck_assert_int_eq(t.scan.vfs[0].link_speed, 25000);
+	ck_assert_int_eq(t.scan.vfs[0].pf_mtu, 9000);
+	ck_assert_int_eq(pci_vf_read(t.fd, VF, &vf, &t.err), 0);
+	ck_assert_str_eq(vf.if_name, "ens1f0v0");
+	ck_assert_msg(pci_pf_by_name(t.fd, "ens1f0", &pf, &t.err) == 0, "%s", t.err.message);
+	ck_assert_str_eq(pf.addr, PF);
+	ck_assert_str_eq(pf.name, "ens1f0");
+	ck_assert_int_eq(pci_look(t.fd, VF, if_name), PCI_VF);
+	ck_assert_str_eq(if_name, "ens1f0v0");
+	ck_assert_int_eq(pci_pf_by_name(t.fd, "none", &pf, &t.err), -1);
+}
+END_TEST
+
+START_TEST(link_behind_three_buses_is_the_functions)
+{
+	put_pf(PF, "ens1f0");
+	put_vf(PF, 0, VF, NULL);
+	put_child(VF, "mlx5_core.vnet.0", "auxiliary");
+	put_child(VF, "mlx5_core.vnet.0/vdpa0", "vdpa");
+	put_link_below(VF, "mlx5_core.vnet.0/vdpa0/virtio0", "virtio", "eth7");
+	ck_assert_str_eq(scan_one()->if_name, "eth7");
+	/* deeper than a tree of this file is removed */
+	ck_assert_int_eq(unlinkat(t.fd, ROOT "/" VF "/mlx5_core.vnet.0/vdpa0/virtio0/net/eth7",
+				 AT_REMOVEDIR), 0);
+	ck_assert_int_eq(unlinkat(t.fd, ROOT "/" VF "/mlx5_core.vnet.0/vdpa0/virtio0/net",
+				 AT_REMOVEDIR), 0);
+}
+END_TEST
+
+START_TEST(links_of_other_devices_are_not_the_functions)
+{
+	put_pf(PF, "ens1f0");
+	put_vf(PF, 0, VF, NULL);
+	put_link_below(VF, "mlx5_core.sf.2", "auxiliary", "sub0");
+	put_link_below(VF, "mdio_bus", NULL, "port0");
+	put_link_below(VF, "0000:05:00.0", "pci", "other0");
+	ck_assert_str_eq(scan_one()->if_name, "");
+	/* its own hides all others */
+	put_link_below(VF, "virtio1", "virtio", "aaa");
+	put_net(VF, "own0");
+	ck_assert_str_eq(scan_one()->if_name, "own0");
+}
+END_TEST
+
+START_TEST(what_an_address_is)
+{
+	char if_name[IFNAMSIZ];
+
+	put_pair();
+	put_device("0000:05:00.0");
+	ck_assert_int_eq(pci_look(t.fd, VF, if_name), PCI_VF);
+	ck_assert_str_eq(if_name, "ens1f0v0");
+	ck_assert_int_eq(pci_look(t.fd, PF, if_name), PCI_PF);
+	ck_assert_str_eq(if_name, "");
+	ck_assert_int_eq(pci_look(t.fd, "0000:05:00.0", if_name), PCI_OTHER);
+	ck_assert_int_eq(pci_look(t.fd, "0000:09:00.0", if_name), PCI_OTHER);
+	ck_assert_int_eq(pci_look(t.fd, "../devices/" VF, if_name), PCI_OTHER);
+}
+END_TEST
+
+START_TEST(mtu_of_the_physical_function_is_read)
+{
+	put_pair();
+	ck_assert_int_eq(scan_one()->pf_mtu, -1);
+	put(PF, "net/ens1f0/mtu", "1500\n");
+	ck_assert_int_eq(scan_one()->pf_mtu, 1500);
 }
 END_TEST
 
@@ -538,11 +656,43 @@ START_TEST(without_a_driver_it_is_skipped)
 }
 END_TEST
 
-START_TEST(without_its_physical_functions_link_it_is_skipped)
+/* All else is known of it, and what was done with it can be undone. */
+START_TEST(without_its_physical_functions_link_it_is_read)
 {
+	const struct pci_vf *vf;
+	struct pci_vf alone;
+
 	put_pf(PF, NULL);
-	put_vf(PF, 0, VF, "ens1f0v0");
-	scan_skips("physical function " PF ": has no link on the host");
+	put_vf(PF, 3, VF, "ens1f0v0");
+	vf = scan_one();
+	ck_assert_str_eq(vf->pf_name, "");
+	ck_assert_str_eq(vf->pf_addr, PF);
+	ck_assert_uint_eq(vf->id, 3);
+	ck_assert_int_eq(vf->link_speed, -1);
+	ck_assert_int_eq(vf->pf_mtu, -1);
+	ck_assert_int_eq(pci_vf_read(t.fd, VF, &alone, &t.err), 0);
+	ck_assert_str_eq(alone.pf_name, "");
+	ck_assert_uint_eq(alone.id, 3);
+}
+END_TEST
+
+START_TEST(one_that_is_skipped_is_read_as_far_as_it_can_be)
+{
+	const struct pci_vf *vf;
+
+	put_pair();
+	put(PF, "net/ens1f0/mtu", "1500\n");
+	forget(VF, "driver");
+	scan_skips("no driver is bound to it");
+	vf = pci_scan_find(&t.scan, VF);
+	ck_assert_ptr_nonnull(vf);
+	ck_assert_str_eq(vf->driver, "");
+	ck_assert_str_eq(vf->vendor, "0x15b3");
+	ck_assert_str_eq(vf->pf_name, "ens1f0");
+	ck_assert_str_eq(vf->pcie_root, "pci0000:00");
+	ck_assert_int_eq(vf->numa_node, 1);
+	ck_assert_int_eq(vf->pf_mtu, 1500);
+	ck_assert_ptr_null(pci_scan_find(&t.scan, PF));
 }
 END_TEST
 
@@ -596,14 +746,35 @@ START_TEST(one_that_is_wrong_keeps_no_other_away)
 	put_vf(PF, 0, "0000:02:00.3", NULL);
 	put_vf(PF, 1, VF, NULL);
 	put_vf(PF, 2, "0000:02:00.2", NULL);
-	put_pf("0000:03:00.0", NULL);
+	put_pf("0000:03:00.0", "ens2f0");
 	put_vf("0000:03:00.0", 0, "0000:03:00.1", NULL);
+	forget("0000:03:00.1", "vendor");
 	forget("0000:02:00.2", "driver");
 	scan_ok(2, 2);
 	ck_assert_str_eq(t.scan.vfs[0].addr, VF);
 	ck_assert_str_eq(t.scan.vfs[1].addr, "0000:02:00.3");
-	ck_assert_str_eq(t.scan.skipped[0].addr, "0000:02:00.2");
-	ck_assert_str_eq(t.scan.skipped[1].addr, "0000:03:00.1");
+	ck_assert_str_eq(t.scan.skipped[0].vf.addr, "0000:02:00.2");
+	ck_assert_str_eq(t.scan.skipped[1].vf.addr, "0000:03:00.1");
+}
+END_TEST
+
+/* What it shares with the other one is read from either. */
+START_TEST(one_without_ids_spoils_no_other)
+{
+	const struct pci_vf *vf = NULL;
+
+	put_pf(PF, "ens1f0");
+	put_vf(PF, 0, "0000:02:00.3", NULL);
+	put_vf(PF, 1, VF, NULL);
+	forget("0000:02:00.3", "vendor");
+	pci_scan_fini(&t.scan);
+	ck_assert_int_eq(pci_scan(t.fd, &t.scan, &t.err), 0);
+	for (size_t i = 0; i < t.scan.n_vfs; i++)
+		if (strcmp(t.scan.vfs[i].addr, VF) == 0)
+			vf = &t.scan.vfs[i];
+	ck_assert_ptr_nonnull(vf);
+	ck_assert_str_eq(vf->vendor, "0x15b3");
+	ck_assert_str_eq(vf->device_id, "0x1018");
 }
 END_TEST
 
@@ -928,7 +1099,7 @@ static void not_found_by_name(const char *if_name, const char *why)
 
 START_TEST(physical_function_is_found_by_its_link)
 {
-	static const char *const bad[] = {"", "..", ".", "../net/ens1f0", "sixteen-letters-"};
+	static const char *const bad[] = {"", "..", ".", "../net/ens1f0"};
 	struct pci_pf pf;
 
 	put_pair();
@@ -936,6 +1107,7 @@ START_TEST(physical_function_is_found_by_its_link)
 	ck_assert_int_eq(pci_pf_by_name(t.fd, "ens2f0", &pf, &t.err), 0);
 	ck_assert_str_eq(pf.addr, "0000:03:00.0");
 	not_found_by_name("ens3f0", "no PCI device has a link of this name");
+	not_found_by_name("sixteen-letters-", "no PCI device has a link of this name");
 	not_found_by_name("ens1f0v0", "its device " VF " has no SR-IOV capability");
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
 		ck_assert_int_eq(pci_pf_by_name(t.fd, bad[i], &pf, &t.err), -1);
@@ -961,8 +1133,8 @@ START_TEST(many_are_read_with_few_calls)
 	}
 	calls.opens = calls.opens_of_pf = 0;
 	scan_ok(MANY, 0);
-	/* the device, class, vendor, device, numa_node, net, infiniband */
-	ck_assert_uint_le(calls.opens, 7 * MANY + 20);
+	/* the device, numa_node, net, infiniband */
+	ck_assert_uint_le(calls.opens, 4 * MANY + 20);
 	/* as any other device, and for all of its own */
 	ck_assert_uint_eq(calls.opens_of_pf, 2);
 	for (unsigned i = 0; i < MANY; i++) {
@@ -990,10 +1162,19 @@ static Suite *suite(void)
 	tcase_add_test(c, representor_is_not_the_physical_function);
 	tcase_add_test(c, port_name_of_another_form_is_no_representor);
 	tcase_add_test(c, first_port_is_the_physical_function);
+	tcase_add_loop_test(c, link_behind_another_bus_is_the_functions, 0, ARRAY_SIZE(behind));
+	tcase_add_test(c, link_behind_three_buses_is_the_functions);
+	tcase_add_test(c, links_of_other_devices_are_not_the_functions);
+	tcase_add_test(c, mtu_of_the_physical_function_is_read);
 	tcase_add_test(c, domain_may_have_more_digits);
 	tcase_add_test(c, root_is_the_first_that_is_one);
 	tcase_add_test(c, addresses_are_the_kernels);
 	tcase_add_test(c, device_is_named_after_its_address);
+	suite_add_tcase(s, c);
+
+	c = tcase_create("many");
+	tcase_add_checked_fixture(c, set_up, tear_down);
+	tcase_set_timeout(c, 60); /* a tree of so many takes long to write on a busy machine */
 	tcase_add_test(c, many_are_read_with_few_calls);
 	suite_add_tcase(s, c);
 
@@ -1001,11 +1182,13 @@ static Suite *suite(void)
 	tcase_add_checked_fixture(c, set_up, tear_down);
 	tcase_add_test(c, representor_alone_is_not_the_physical_function);
 	tcase_add_test(c, without_a_driver_it_is_skipped);
-	tcase_add_test(c, without_its_physical_functions_link_it_is_skipped);
+	tcase_add_test(c, without_its_physical_functions_link_it_is_read);
+	tcase_add_test(c, one_that_is_skipped_is_read_as_far_as_it_can_be);
 	tcase_add_test(c, without_an_index_it_is_skipped);
 	tcase_add_test(c, physical_function_that_is_gone_is_told);
 	tcase_add_test(c, physfn_is_a_link_to_an_address);
 	tcase_add_test(c, one_that_is_wrong_keeps_no_other_away);
+	tcase_add_test(c, one_without_ids_spoils_no_other);
 	tcase_add_test(c, ids_are_made_printable);
 	tcase_add_test(c, ids_that_are_none_are_told);
 	tcase_add_test(c, class_that_is_no_number_is_told);
@@ -1020,6 +1203,7 @@ static Suite *suite(void)
 	c = tcase_create("one");
 	tcase_add_checked_fixture(c, set_up, tear_down);
 	tcase_add_test(c, one_is_read_as_it_is_now);
+	tcase_add_test(c, what_an_address_is);
 	tcase_add_test(c, one_that_is_no_virtual_function_is_not_found);
 	tcase_add_test(c, physical_function_is_read);
 	tcase_add_test(c, numbers_of_a_physical_function_have_bounds);

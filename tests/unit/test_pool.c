@@ -19,6 +19,11 @@
 	"'kernelIfName': {'string': '" kernel_ "'}}}"
 #define VF   VF_ATTRIBUTES("mlx5_core", "ens1f0v0")
 #define VFIO VF_ATTRIBUTES("vfio-pci", "")
+/* known by further names, its own and its physical function's */
+#define VF_RENAMED                                                                             \
+	"{'name': '0000-03-00-1', 'state': {}, 'attributes': {'pfName': {'string': 'ens1f0'},"  \
+	" 'kernelIfName': {'string': 'ens1f0v0'}}, 'alternatives': {'pfName': ['eth0',"         \
+	" 'enp3s0f0np0'], 'kernelIfName': ['v0']}}"
 #define RX                                                                                     \
 	"{'name': 'eth0', 'ifName': 'eth0', 'kernelIfName': 'eth0', 'state': {},"              \
 	" 'attributes': {'ifName': {'string': 'eth0'}, 'kernelIfName': {'string': 'eth0'}},"   \
@@ -68,6 +73,23 @@ static const struct row {
 	{MANAGER_SRIOV, VF, "{'pfNames': ['ens1f0']}", true},
 	{MANAGER_SRIOV, VF, "{'pfNames': ['ens1f1']}", false},
 	{MANAGER_SRIOV, VF, "{'parentIfNames': ['anything']}", true},
+	{MANAGER_SRIOV, VF_RENAMED, "{'pfNames': ['eth0']}", true},
+	{MANAGER_SRIOV, VF_RENAMED, "{'pfNames': ['x', 'enp3s0f0np0']}", true},
+	{MANAGER_SRIOV, VF_RENAMED, "{'pfNames': ['ens1f0']}", true},
+	{MANAGER_SRIOV, VF_RENAMED, "{'pfNames': ['v0']}", false},
+	{MANAGER_SRIOV, VF_RENAMED, "{'pfNames': ['eth']}", false},
+	{MANAGER_SRIOV, VF_RENAMED, "{'ifNames': ['v0']}", true},
+	{MANAGER_SRIOV, VF_RENAMED, "{'ifNames': ['eth0']}", false},
+	{MANAGER_SRIOV, VF_RENAMED, "{'drivers': ['eth0']}", false},
+	{MANAGER_SRIOV,
+		"{'name': 'x', 'state': {}, 'attributes': {}, 'alternatives': {'pfName': 'eth0'}}",
+		"{'pfNames': ['eth0']}", false},
+	{MANAGER_SRIOV,
+		"{'name': 'x', 'state': {}, 'alternatives': {'pfName': [1, ['eth1'], 'eth0']}}",
+		"{'pfNames': ['eth0']}", true},
+	{MANAGER_SRIOV,
+		"{'name': 'x', 'state': {}, 'alternatives': {'pfName': [1, ['eth1'], 'eth0']}}",
+		"{'pfNames': ['eth1']}", false},
 	{MANAGER_SRIOV, VF, "{'pfNames': ['ens1f1', 'ens1f0', 'ens2f0']}", true},
 	{MANAGER_SRIOV, VF,
 		"{'deviceManagers': ['sr-iov'], 'ifNames': ['ens1f0v0'],"
@@ -216,7 +238,9 @@ static const struct {
 	{"{'pciAddrs': ['123456789:03:00.1']}", "\"123456789:03:00.1\""},
 	{"{'ifNames': ['ens1f0v0', 'lo']}", NULL},
 	{"{'ifNames': ['an interface']}", "ifNames[0]: "},
-	{"{'pfNames': ['sixteencharacter']}", "pfNames[0]: "},
+	{"{'pfNames': ['only-an-alternative-name-is-so-long']}", NULL},
+	{"{'pfNames': ['a/b']}", "pfNames[0]: "},
+	{"{'parentIfNames': ['sixteencharacter']}", "parentIfNames[0]: "},
 	{"{'parentIfNames': ['a/b']}", "parentIfNames[0]: "},
 	{"{'deviceManagers': ['DUMMY', 'Sr-Iov', 'rxqueue']}", NULL},
 	{"{'deviceManagers': ['sriov']}", "sr-iov"},

@@ -169,7 +169,7 @@ static int ask(const struct provision_iface *ifaces, size_t n, unsigned wait_ms)
 
 static int ask_one(const char *if_name, unsigned count, unsigned wait_ms)
 {
-	return ask(&(const struct provision_iface){if_name, count}, 1, wait_ms);
+	return ask(&(const struct provision_iface){if_name, count, ""}, 1, wait_ms);
 }
 
 static void assert_note(size_t i, const char *should)
@@ -227,7 +227,7 @@ END_TEST
 
 START_TEST(all_interfaces_are_served)
 {
-	const struct provision_iface ifaces[] = {{"pf0", 4}, {"pf1", 2}};
+	const struct provision_iface ifaces[] = {{"pf0", 4, ""}, {"pf1", 2, ""}};
 
 	start();
 	ck_assert_int_eq(ask(ifaces, ARRAY_SIZE(ifaces), WAIT_MS), 0);
@@ -289,7 +289,7 @@ static const struct {
 START_TEST(interface_is_refused)
 {
 	const struct provision_iface ifaces[] = {
-		{"pf1", 2}, {refused[_i].if_name, refused[_i].count}, {"pf0", 3}};
+		{"pf1", 2, ""}, {refused[_i].if_name, refused[_i].count, ""}, {"pf0", 3, ""}};
 	const size_t n = strcmp(refused[_i].if_name, "pf0") == 0 ? 2 : 3;
 
 	start();
@@ -303,7 +303,7 @@ END_TEST
 
 START_TEST(all_that_is_wrong_is_told)
 {
-	const struct provision_iface ifaces[] = {{"pf9", 1}, {"pf1", 1}, {"pf0", 5}};
+	const struct provision_iface ifaces[] = {{"pf9", 1, ""}, {"pf1", 1, ""}, {"pf0", 5, ""}};
 
 	put(PF1, "sriov_numvfs", "2\n");
 	start();
@@ -318,7 +318,7 @@ END_TEST
 /* An adapter that comes later is provisioned then. */
 START_TEST(it_goes_on_where_it_was)
 {
-	const struct provision_iface ifaces[] = {{"pf0", 1}, {"pf2", 1}};
+	const struct provision_iface ifaces[] = {{"pf0", 1, ""}, {"pf2", 1, ""}};
 
 	start();
 	ck_assert_int_eq(ask(ifaces, ARRAY_SIZE(ifaces), WAIT_MS), 1);
@@ -437,7 +437,7 @@ END_TEST
 /* The next interface waits for it; what needs no child is done. */
 START_TEST(driver_of_one_interface_hangs)
 {
-	const struct provision_iface ifaces[] = {{"pf0", 2}, {"pf1", 1}, {"pf9", 1}};
+	const struct provision_iface ifaces[] = {{"pf0", 2, ""}, {"pf1", 1, ""}, {"pf9", 1, ""}};
 	int hang = begin_hang(PF0);
 
 	start();
@@ -474,7 +474,7 @@ END_TEST
 /* When nobody waits for it any more. While it is being tried again, the reason stays. */
 START_TEST(late_failure_is_told)
 {
-	const struct provision_iface ifaces[] = {{"pf0", 2}, {"pf1", 1}};
+	const struct provision_iface ifaces[] = {{"pf0", 2, ""}, {"pf1", 1, ""}};
 	int hang = begin_hang(PF0);
 
 	is_broken = true;

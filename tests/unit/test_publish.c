@@ -118,15 +118,6 @@ static void assert_device(const char *name, const char *should)
 	"', 'KernelIfaceName': '" kernel_                                                      \
 	"'}, 'attributes': {'kernelIfName': {'string': '" kernel_ "'}}}"
 #define VF(addr_, kernel_) VF_ROW(addr_, kernel_, "'kernelIfName': '" kernel_ "', ")
-#define VF_AWAY(addr_)     VF_ROW(addr_, "", "")
-#define VF_OF(addr_, kernel_, more_, driver_)                                                  \
-	"{'name': '" addr_ "', " more_ "'state': {'Addr': '" addr_                             \
-	"', 'KernelIfaceName': '" kernel_                                                      \
-	"'}, 'attributes': {'kernelIfName': {'string': '" kernel_                              \
-	"'}, 'driver': {'string': '" driver_ "'}}}"
-#define VF_WITH(addr_, kernel_, driver_)                                                       \
-	VF_OF(addr_, kernel_, "'kernelIfName': '" kernel_ "', ", driver_)
-#define VF_AWAY_WITH(addr_, driver_) VF_OF(addr_, "", "", driver_)
 #define RX(name_, more_)                                                                       \
 	"{'name': '" name_ "', 'kernelIfName': '" name_ "', 'state': {},"                      \
 	" 'attributes': {'kernelIfName': {'string': '" name_ "'}},"                            \
@@ -199,6 +190,21 @@ START_TEST(names_that_do_not_do)
 }
 END_TEST
 
+/* What a device is, its manager says: nothing of before, or of what is prepared, is mixed in. */
+START_TEST(report_is_taken_as_it_is)
+{
+	static const char away[] = "{'name': 'vf0', 'state': {'Addr': 'vf0', "
+				   "'KernelIfaceName': ''}, 'attributes': {}}";
+
+	report(MANAGER_SRIOV, "[" VF("vf0", "ens1f0v0") "]");
+	allocate("{'DeviceName': 'vf0', 'Manager': 'sr-iov', 'LogicalPool': 'p',"
+		 " 'Prepared': " VF("vf0", "ens1f0v0") "}");
+	report(MANAGER_SRIOV, "[{'name': 'vf0', 'state': {'Addr': 'vf0', "
+			      "'KernelIfaceName': ''}, 'attributes': {}}]");
+	assert_device("vf0", away);
+}
+END_TEST
+
 START_TEST(allocations_are_untouched)
 {
 	report(MANAGER_DUMMY, "[" DUMMY("dummy0", "1") "]");
@@ -207,93 +213,6 @@ START_TEST(allocations_are_untouched)
 	ck_assert_uint_eq(table_count(tables.allocations), 1);
 	ck_assert_uint_eq(table_row(tables.allocations, "p/dummy0/")->revision,
 		table_revision(tables.allocations));
-}
-END_TEST
-
-/* --- merging ------------------------------------------------------------------------------ */
-
-static const struct {
-	enum manager_type manager;
-	const char *fresh, *old, *merged;
-} merges[] = {
-	{MANAGER_SRIOV, VF_AWAY("vf0"), VF("vf0", "ens1f0v0"), VF("vf0", "ens1f0v0")},
-	{MANAGER_SRIOV, VF("vf0", "x"), VF("vf0", "y"), VF("vf0", "x")},
-	{MANAGER_SRIOV, VF_AWAY("vf0"), VF_AWAY("vf0"), VF_AWAY("vf0")},
-	{MANAGER_SRIOV, "{'name': 'vf0', 'state': {}}", VF("vf0", "y"),
-		"{'name': 'vf0', 'kernelIfName': 'y', 'state': {'KernelIfaceName': 'y'},"
-		" 'attributes': {'kernelIfName': {'string': 'y'}}}"},
-	/* its link is in a pod, or another driver has it and there is none */
-	{MANAGER_SRIOV, VF_AWAY_WITH("vf0", "iavf"), VF_WITH("vf0", "y", "iavf"),
-		VF_WITH("vf0", "y", "iavf")},
-	{MANAGER_SRIOV, VF_AWAY_WITH("vf0", "vfio-pci"), VF_WITH("vf0", "y", "iavf"),
-		VF_AWAY_WITH("vf0", "vfio-pci")},
-	{MANAGER_SRIOV, VF_WITH("vf0", "x", "iavf"), VF_AWAY_WITH("vf0", "vfio-pci"),
-		VF_WITH("vf0", "x", "iavf")},
-	/* one whose driver is not known, now or before, may have the same */
-	{MANAGER_SRIOV, VF_AWAY("vf0"), VF_WITH("vf0", "y", "iavf"), VF("vf0", "y")},
-	{MANAGER_SRIOV, VF_AWAY_WITH("vf0", "iavf"), VF("vf0", "y"),
-		VF_WITH("vf0", "y", "iavf")},
-	{MANAGER_DUMMY, VF_AWAY("d"), VF("d", "y"), VF_AWAY("d")},
-	{MANAGER_RXQUEUE, VF_AWAY("d"), VF("d", "y"), VF_AWAY("d")},
-};
-
-START_TEST(merge)
-{
-	struct device fresh, old;
-
-	rec_of(&rec_device, merges[_i].fresh, &fresh);
-	rec_of(&rec_device, merges[_i].old, &old);
-	device_merge(merges[_i].manager, &fresh, &old);
-	assert_rec(&rec_device, &fresh, merges[_i].merged);
-	assert_rec(&rec_device, &old, merges[_i].old);
-	rec_fini(&rec_device, &fresh);
-	rec_fini(&rec_device, &old);
-}
-END_TEST
-
-START_TEST(known_name_survives_reports)
-{
-	report(MANAGER_SRIOV, "[" VF("vf0", "ens1f0v0") "]");
-	report(MANAGER_SRIOV, "[" VF_AWAY("vf0") "]");
-	assert_device("vf0", VF("vf0", "ens1f0v0"));
-	report(MANAGER_SRIOV, "[" VF("vf0", "renamed") "]");
-	assert_device("vf0", VF("vf0", "renamed"));
-}
-END_TEST
-
-/* neither by what the row said before nor by what was prepared */
-START_TEST(name_goes_with_the_driver)
-{
-	allocate("{'DeviceName': 'vf0', 'Manager': 'sr-iov', 'LogicalPool': 'p',"
-		 " 'Prepared': " VF_WITH("vf0", "ens1f0v0", "iavf") "}");
-	report(MANAGER_SRIOV, "[" VF_WITH("vf0", "ens1f0v0", "iavf") "]");
-	report(MANAGER_SRIOV, "[" VF_AWAY_WITH("vf0", "iavf") "]");
-	assert_device("vf0", VF_WITH("vf0", "ens1f0v0", "iavf"));
-	report(MANAGER_SRIOV, "[" VF_AWAY_WITH("vf0", "vfio-pci") "]");
-	assert_device("vf0", VF_AWAY_WITH("vf0", "vfio-pci"));
-	report(MANAGER_SRIOV, "[" VF_WITH("vf0", "eth0", "iavf") "]");
-	assert_device("vf0", VF_WITH("vf0", "eth0", "iavf"));
-}
-END_TEST
-
-/* after a restart: the allocation is restored before the device is found again */
-START_TEST(prepared_state_is_merged)
-{
-	allocate("{'DeviceName': 'vf0', 'Manager': 'sr-iov', 'LogicalPool': 'p',"
-		 " 'Prepared': " VF("vf0", "ens1f0v0") "}");
-	allocate("{'DeviceName': 'vf1', 'Manager': 'dummy', 'LogicalPool': 'p',"
-		 " 'Prepared': " VF("vf1", "ens1f0v1") "}");
-	allocate(
-		"{'DeviceName': 'vf2', 'Manager': 'sr-iov', 'LogicalPool': 'p', 'ShareID': 's',"
-		" 'Prepared': " VF("vf2", "ens1f0v2") "}");
-	allocate("{'DeviceName': 'vf3', 'Manager': 'sr-iov', 'LogicalPool': 'p'}");
-	report(MANAGER_SRIOV,
-		"[" VF_AWAY("vf0") ", " VF_AWAY("vf1") ", " VF_ROW("vf2", "",
-			"'allowMultipleAllocations': true, ") ", " VF_AWAY("vf3") "]");
-	assert_device("vf0", VF("vf0", "ens1f0v0"));
-	assert_device("vf1", VF_AWAY("vf1")); /* another manager's */
-	assert_device("vf2", VF_ROW("vf2", "", "'allowMultipleAllocations': true, "));
-	assert_device("vf3", VF_AWAY("vf3")); /* nothing is known of it */
 }
 END_TEST
 
@@ -556,11 +475,8 @@ int main(void)
 	tcase_add_test(inventory, same_report_wakes_nobody);
 	tcase_add_test(inventory, initialized_by_the_first_report);
 	tcase_add_test(inventory, names_that_do_not_do);
+	tcase_add_test(inventory, report_is_taken_as_it_is);
 	tcase_add_test(inventory, allocations_are_untouched);
-	tcase_add_loop_test(inventory, merge, 0, ARRAY_SIZE(merges));
-	tcase_add_test(inventory, known_name_survives_reports);
-	tcase_add_test(inventory, name_goes_with_the_driver);
-	tcase_add_test(inventory, prepared_state_is_merged);
 	suite_add_tcase(suite, inventory);
 	tcase_add_checked_fixture(publish, setup, teardown);
 	tcase_add_test(publish, what_is_said_of_a_device);

@@ -193,7 +193,41 @@ static const struct {
 		"root.subs[1].count: 11 is out of range -1..10", REC_LENIENT},
 	{"{\"sub\":{\"name\":\"a\",\"more\":1}}",
 		"root.sub.more: is not a field of inner; these are: name, count", REC_STRICT},
+	{"{\"sub\":{\"naem\":\"a\"}}",
+		"root.sub.naem: is not a field of inner; these are: name, count; did you mean "
+		"name?",
+		REC_STRICT},
+	{"{\"sub\":{\"Name\":\"a\"}}",
+		"root.sub.Name: is not a field of inner; these are: name, count; did you mean "
+		"name?",
+		REC_STRICT},
+	{"{\"SUB\":{\"NAME\":\"a\",\"more\":null}}",
+		"root.sub.more: is not a field of inner; these are: name, count",
+		REC_STRICT_CASE},
+	{"{\"Number\":5,\"number\":5}",
+		"root.Number: is there twice: number is the same name", REC_STRICT_CASE},
+	{"{\"subs\":[{\"name\":\"a\",\"nAME\":null}]}",
+		"root.subs[0].name: is there twice: nAME is the same name", REC_STRICT_CASE},
 };
+
+/* What a strict decoding takes in any case, and which keys of a map it does not look at. */
+START_TEST(test_strict_in_any_case)
+{
+	json_t *tree = json_loads("{\"TEXT\":\"a\",\"Sub\":{\"NAME\":\"b\"},"
+				  "\"object\":{\"k\":1,\"K\":2},\"map\":{\"any\":\"1\"}}",
+		0, NULL);
+	struct outer o = {0};
+	struct err err;
+
+	ck_assert_msg(
+		rec_decode(&rec_outer, tree, REC_STRICT_CASE, "", NULL, &o, &err) == 0, "%s",
+		err.message);
+	ck_assert_str_eq(o.text, "a");
+	ck_assert_str_eq(o.sub->name, "b");
+	rec_fini(&rec_outer, &o);
+	json_decref(tree);
+}
+END_TEST
 
 START_TEST(test_refusal)
 {
@@ -489,6 +523,7 @@ int main(void)
 	tcase_add_test(tc, test_equal_always);
 	tcase_add_loop_test(tc, test_freeze, 0, COUNT(round_trips));
 	tcase_add_test(tc, test_freeze_shares_what_is_the_same);
+	tcase_add_test(tc, test_strict_in_any_case);
 	tcase_add_test(tc, test_modes);
 	tcase_add_test(tc, test_source);
 	tcase_add_test(tc, test_always);

@@ -101,6 +101,44 @@ START_TEST(state_of_a_prepared_one_comes_back)
 }
 END_TEST
 
+static int64_t max_mtu_of(const struct device *device)
+{
+	json_t *tree = packed_open(device->attributes);
+	const json_t *mtu = json_object_get(json_object_get(tree, "maxMTU"), "int");
+	const int64_t value = mtu ? json_integer_value(mtu) : 0;
+
+	json_decref(tree);
+	return value;
+}
+
+/* It cannot be read while its link is in a pod, also not by a new process. */
+START_TEST(prepared_one_keeps_its_largest_mtu)
+{
+	struct pci_vf vf = seen;
+	struct vf_state state, back = {0};
+	struct device device, again;
+	struct err err;
+
+	ck_assert_int_eq(
+		state_of("{" THEIRS ", 'Link': {'Name': 'ens1f0v0'}}", &state, &err), 0);
+	vf.pf_mtu = 1500;
+	vf_make_device(&state, &vf, 9216, &device);
+	ck_assert_int_eq(max_mtu_of(&device), 1500);
+	ck_assert_int_eq(vf_state_open(&device, &back, &err), 0);
+	ck_assert_int_eq(back.max_mtu.v, 9216);
+	vf.pf_mtu = 9000;
+	vf_make_device(&back, &vf, 0, &again);
+	ck_assert_int_eq(max_mtu_of(&again), 9000);
+	rec_fini(&rec_device, &again);
+	vf_make_device(&back, NULL, 0, &again);
+	ck_assert_int_eq(max_mtu_of(&again), 9216);
+	rec_fini(&rec_device, &again);
+	rec_fini(&rec_device, &device);
+	rec_fini(&rec_vf_state, &back);
+	rec_fini(&rec_vf_state, &state);
+}
+END_TEST
+
 START_TEST(state_of_the_driver_in_go_is_understood)
 {
 	struct vf_state state;
@@ -390,7 +428,7 @@ START_TEST(event_that_tells_nothing_is_one)
 	ck_assert_str_eq(e.action, "");
 	ck_assert_str_eq(e.subsystem, "");
 	ck_assert_str_eq(e.devpath, "");
-	ck_assert(!uevent_matters(&e, -1));
+	ck_assert(!uevent_is_of_pci(&e));
 }
 END_TEST
 
@@ -416,86 +454,69 @@ START_TEST(what_the_kernel_does_not_send_is_no_event)
 }
 END_TEST
 
-/* --- which matter ------------------------------------------------------------------------- */
+/* --- what they are about ------------------------------------------------------------------ */
 
-static struct {
-	char top[40];
-	int fd;
-} sys;
-
-static void put(const char *addr, const char *file, const char *text)
-{
-	cleanup_free char *path = xasprintf("bus/pci/devices/%s/%s", addr, file);
-	cleanup_close int fd = -1;
-
-	for (char *end = strchr(path, '/'); end; end = strchr(end + 1, '/')) {
-		*end = '\0';
-		(void)mkdirat(sys.fd, path, 0755);
-		*end = '/';
-	}
-	fd = openat(sys.fd, path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-	ck_assert_msg(fd >= 0, "%s", path);
-	ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-}
-
-static void set_up(void)
-{
-	struct err err;
-
-	(void)snprintf(sys.top, sizeof(sys.top), "/tmp/test_sriov_state-XXXXXX");
-	ck_assert_ptr_nonnull(mkdtemp(sys.top));
-	sys.fd = pci_open(sys.top, &err);
-	ck_assert_int_ge(sys.fd, 0);
-	put("0000:03:00.0", "sriov_totalvfs", "8\n");
-	put("0000:03:00.0", "sriov_numvfs", "1\n");
-	put("0000:03:00.1", "class", "0x020000\n");
-}
-
-static void tear_down(void)
-{
-	struct err err;
-
-	close_fd(&sys.fd);
-	ck_assert_int_eq(tree_remove(AT_FDCWD, sys.top, &err), 0);
-}
-
-START_TEST(events_that_change_the_inventory_matter)
+START_TEST(event_is_of_a_function)
 {
 	static const struct {
 		struct uevent e;
-		bool matters;
+		bool is_of_pci;
+		const char *addr; /* of the function whose link it is about */
 	} rows[] = {
-		{{"add", "pci", VF_PATH}, true},
-		{{"remove", "pci", VF_PATH}, true},
-		{{"bind", "pci", VF_PATH}, true},
-		{{"unbind", "pci", VF_PATH}, true},
-		{{"add", "pci", PF_PATH}, true},
-		{{"change", "pci", PF_PATH}, false},
-		{{"add", "net", PF_PATH "/net/ens1f0"}, true},
-		{{"remove", "net", PF_PATH "/net/ens1f0"}, true},
-		{{"move", "net", PF_PATH "/net/ens1f0"}, true},
-		/* those of a virtual function come with each hand-over */
-		{{"add", "net", VF_PATH "/net/ens1f0v0"}, false},
-		{{"move", "net", VF_PATH "/net/ens1f0v0"}, false},
-		{{"add", "net", "/devices/pci0000:00/0000:04:00.0/net/eth0"}, false},
-		{{"add", "net", "/devices/virtual/net/veth0"}, false},
-		{{"add", "net", "0000:03:00.0/net/ens1f0"}, true},
-		{{"add", "net", "/net/0000:03:00.0"}, false},
-		{{"add", "net", PF_PATH}, false},
-		{{"add", "net", ""}, false},
+		{{"add", "pci", VF_PATH}, true, NULL},
+		{{"remove", "pci", VF_PATH}, true, NULL},
+		{{"bind", "pci", VF_PATH}, true, NULL},
+		{{"unbind", "pci", VF_PATH}, true, NULL},
+		{{"add", "pci", PF_PATH}, true, NULL},
+		{{"change", "pci", PF_PATH}, false, NULL},
+		{{"add", "net", PF_PATH "/net/ens1f0"}, false, "0000:03:00.0"},
+		{{"remove", "net", PF_PATH "/net/ens1f0"}, false, "0000:03:00.0"},
+		{{"move", "net", VF_PATH "/net/ens1f0v0"}, false, "0000:03:00.1"},
+		{{"add", "net", VF_PATH "/virtio3/net/eth0"}, false, "0000:03:00.1"},
+		{{"add", "net", VF_PATH "/mlx5_core.vnet.0/vdpa0/virtio3/net/eth0"}, false,
+			"0000:03:00.1"},
+		{{"add", "net", "/devices/pci0000:00/0000:04:00.0/net/eth0"}, false,
+			"0000:04:00.0"},
+		{{"add", "net", "/devices/virtual/net/veth0"}, false, NULL},
+		{{"add", "net", "0000:03:00.0/net/ens1f0"}, false, "0000:03:00.0"},
+		{{"add", "net", "/net/0000:03:00.0"}, false, NULL},
+		{{"add", "net", "/net/"}, false, NULL},
+		{{"add", "net", PF_PATH}, false, NULL},
+		{{"add", "net", ""}, false, NULL},
 		{{"add", "net",
 			 "/devices/00000000000000000000000000000000000000000000000000/net/x"},
-			false},
-		{{"add", "queues", PF_PATH "/net/ens1f0/queues/rx-0"}, false},
-		{{"add", "block", "/devices/virtual/block/loop0"}, false},
-		{{"", "", ""}, false},
+			false, NULL},
+		{{"add", "queues", PF_PATH "/net/ens1f0/queues/rx-0"}, false, NULL},
+		{{"add", "block", "/devices/virtual/block/loop0"}, false, NULL},
+		{{"", "", ""}, false, NULL},
 	};
 
-	for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-		ck_assert_msg(uevent_matters(&rows[i].e, sys.fd) == rows[i].matters, "%s@%s",
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		char addr[PCI_ADDR_SIZE] = "";
+
+		ck_assert_msg(uevent_is_of_pci(&rows[i].e) == rows[i].is_of_pci, "%s@%s",
 			rows[i].e.action, rows[i].e.devpath);
+		ck_assert_msg(uevent_function(&rows[i].e, addr) == (rows[i].addr != NULL),
+			"%s@%s", rows[i].e.action, rows[i].e.devpath);
+		ck_assert_str_eq(addr, rows[i].addr ? rows[i].addr : "");
+	}
 }
 END_TEST
+
+static void count_events(void *ctx, const struct uevent *e)
+{
+	size_t *n = ctx;
+
+	*n += *e->action != '\0';
+}
+
+static size_t drained(int fd)
+{
+	size_t n = 0;
+
+	ck_assert(uevent_drain(fd, count_events, &n));
+	return n;
+}
 
 static void send_event(int fd, const char *text, size_t len)
 {
@@ -508,14 +529,13 @@ START_TEST(socket_is_drained)
 	int ends[2];
 
 	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends), 0);
-	ck_assert(!uevent_drain(ends[0], sys.fd));
-	SEND(ends[1], "change@/x\0ACTION=change\0SUBSYSTEM=pci");
+	ck_assert_uint_eq(drained(ends[0]), 0);
 	SEND(ends[1], "garbage");
-	ck_assert(!uevent_drain(ends[0], sys.fd));
+	ck_assert_uint_eq(drained(ends[0]), 0);
 	SEND(ends[1], "add@/x\0ACTION=add\0SUBSYSTEM=pci");
 	SEND(ends[1], "change@/x\0ACTION=change\0SUBSYSTEM=pci");
-	ck_assert(uevent_drain(ends[0], sys.fd));
-	ck_assert(!uevent_drain(ends[0], sys.fd)); /* all of them are read */
+	ck_assert_uint_eq(drained(ends[0]), 2);
+	ck_assert_uint_eq(drained(ends[0]), 0); /* all of them are read */
 	(void)close(ends[0]);
 	(void)close(ends[1]);
 }
@@ -544,7 +564,7 @@ START_TEST(event_of_another_process_is_none)
 	/* it is there, and would matter */
 	ck_assert_int_eq(recv(fd, got, sizeof(got), MSG_PEEK), (ssize_t)sizeof(text));
 	ck_assert_mem_eq(got, text, sizeof(text));
-	ck_assert(!uevent_drain(fd, sys.fd));
+	ck_assert_uint_eq(drained(fd), 0);
 	ck_assert_int_eq(recv(fd, got, sizeof(got), 0), -1);
 }
 END_TEST
@@ -556,6 +576,7 @@ static Suite *suite(void)
 
 	tcase_add_test(c, state_of_one_that_is_seen_comes_back);
 	tcase_add_test(c, state_of_a_prepared_one_comes_back);
+	tcase_add_test(c, prepared_one_keeps_its_largest_mtu);
 	tcase_add_test(c, state_of_the_driver_in_go_is_understood);
 	tcase_add_test(c, state_from_the_future_is_understood);
 	tcase_add_test(c, state_that_is_none_is_refused);
@@ -568,11 +589,10 @@ static Suite *suite(void)
 	tcase_add_test(c, long_alias_is_noted_as_far_as_there_is_room);
 	tcase_add_test(c, garbage_is_no_note);
 	suite_add_tcase(s, c);
-	tcase_add_checked_fixture(events, set_up, tear_down);
 	tcase_add_test(events, event_is_parsed);
 	tcase_add_test(events, event_that_tells_nothing_is_one);
 	tcase_add_test(events, what_the_kernel_does_not_send_is_no_event);
-	tcase_add_test(events, events_that_change_the_inventory_matter);
+	tcase_add_test(events, event_is_of_a_function);
 	tcase_add_test(events, socket_is_drained);
 	tcase_add_test(events, event_of_another_process_is_none);
 	suite_add_tcase(s, events);

@@ -5,6 +5,8 @@
 # bash, prints its output as it comes and ends with its status: 124 if it took longer than SECONDS,
 # 125 if the VM ended without telling one. JOBDIR is /mnt/job there, writable; serial.log, output.log
 # and qemu.log are left in it. CMDFILE finds NETCLAIM_VM=1 and NETCLAIM_CACHE in its environment.
+# /tmp, /run and /dev are the VM's own, but the project, the cache and NETCLAIM_BUILD are seen in it
+# wherever they are.
 set -euo pipefail
 # shellcheck source=../debian.sh
 . "$(dirname "$(realpath "$0")")/../debian.sh"
@@ -31,8 +33,29 @@ cp "$1" "$job/cmd"
 # KVM must be asked for: inside another VM /dev/kvm may be there and not work
 accel=${NETCLAIM_VM_ACCEL:-tcg,thread=multi}
 
+# Directories that the VM's own mounts would hide; its init makes them appear.
+root=$(realpath "$(dirname "$(realpath "$0")")/../..")
+hidden=()
+show() {
+	local path known
+	path=$(realpath -m "$1")
+	[[ $path =~ ^/(tmp|run|dev)/ ]] || return 0
+	for known in ${hidden[@]+"${hidden[@]}"}; do
+		[[ $path/ != "$known"/* ]] || return 0
+	done
+	if [[ $path =~ [^A-Za-z0-9/._+@%=~-] ]]; then
+		say "the VM cannot be shown $path: put it elsewhere, or under a name without such characters"
+		exit 125
+	fi
+	hidden+=("$path")
+}
+show "$root"
+show "$cache"
+[ -z "${NETCLAIM_BUILD:-}" ] || show "$(cd "$root" && realpath -m "$NETCLAIM_BUILD")"
+
 # what the kernel does not know it hands to its init as environment
 environment="NETCLAIM_VM=1 NETCLAIM_CACHE=$cache"
+[ ${#hidden[@]} = 0 ] || environment+=" NETCLAIM_SHOWN=$(IFS=:; echo "${hidden[*]}")"
 say "booting kernel $(basename "$initrd" .cpio | cut -d- -f2-), ${accel%%,*}, at most $seconds s ..."
 status=0
 timeout "$seconds" qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot \

@@ -33,10 +33,12 @@ if [ ! -s "$dir/version" ] || [ -n "$(find "$dir/version" -mtime +0)" ]; then
 	[ -s "$dir/version" ] || exit "$status"
 	touch "$dir/version"
 fi
-initrd=$dir/initrd-$(cat "$dir/version").cpio
-if [ ! -s "$initrd" ] || [ -n "$(find "$here"/{init,mkinitramfs.sh,vmtest.sh} -newer "$initrd")" ]; then
+# the cache may serve several checkouts, each with an init of its own
+sum=$(cat "$here"/{init,mkinitramfs.sh,vmtest.sh} /bin/busybox | cksum | cut -d' ' -f1)
+initrd=$dir/initrd.$sum-$(cat "$dir/version").cpio
+if [ ! -s "$initrd" ]; then
 	say "making the initramfs ..."
-	rm -f "$dir"/initrd-*
+	find "$dir" -maxdepth 1 -name 'initrd*' -mtime +0 -delete
 	"$here/mkinitramfs.sh" "$dir/modules" "$initrd.new" "$here/init" "${modules[@]}"
 	mv "$initrd.new" "$initrd"
 fi

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Letting go of devices: what unprepare does, what a preparation does with devices that are not
+ * allocated to its claim any more, and what undoing it does.
+ *
+ *	DETACH, a sandbox at a time ─▶ FREE ×n ─▶ RECORD ─▶ done
+ *
+ * A device that is still in a sandbox is taken out first, for the runtime may never report that the
+ * sandbox ended; one that could not be taken out is not freed under the pod's feet. Each row is
+ * deleted when its device is free. If the process dies before the record is written anew, the
+ * record still has the row, and freeing a device that is free already changes nothing.
+ */
+#include <string.h>
+
+#include "common/log.h"
+#include "statd/flows.h"
+
+struct letting_go {
+	struct statd *s;
+	char *claim_uid;
+	struct strlist keys;
+	struct strlist pods;      /* of rows that are deleted */
+	struct strlist sandboxes; /* that were tried */
+	size_t at;
+	struct err err; /* of all that failed */
+	void (*done)(void *ctx, const struct err *err);
+	void *ctx;
+};
+
+static void detach_next(struct letting_go *l);
+static void free_next(struct letting_go *l);
+static void let_go_end(struct letting_go *l);
+
+/* --- DETACH ------------------------------------------------------------------------------- */
+
+static void on_detached(void *ctx, const struct err *err)
+{
+	struct letting_go *l = ctx;
+
+	if (err)
+		err_join(&l->err, err);
+	detach_next(l);
+}
+
+/* The sandbox of the first row that is in one which was not tried yet; NULL: there is none. */
+static const char *next_sandbox(const struct letting_go *l)
+{
+	for (size_t i = 0; i < l->keys.n; i++) {
+		const struct alloc_row *row =
+			table_get(l->s->tables.allocations, l->keys.v[i]);
+
+		if (row && row_is_in_a_sandbox(row) &&
+			!strlist_has(&l->sandboxes, row->sandbox_id))
+			return row->sandbox_id;
+	}
+	return NULL;
+}
+
+/* All rows of one sandbox at a time, so that its namespace is entered once. */
+static void detach_next(struct letting_go *l)
+{
+	cleanup_free char *sandbox_id = xstrdup_opt(next_sandbox(l));
+	struct strlist keys = {0};
+
+	if (!sandbox_id) {
+		free_next(l);
+		return;
+	}
+	strlist_add(&l->sandboxes, sandbox_id);
+	for (size_t i = 0; i < l->keys.n; i++) {
+		const struct alloc_row *row =
+			table_get(l->s->tables.allocations, l->keys.v[i]);
+
+		if (row && str_equal(row->sandbox_id, sandbox_id))
+			strlist_add(&keys, l->keys.v[i]);
+	}
+	detach_rows(l->s, sandbox_id, &keys, on_detached, l);
+}
+
+/* --- FREE --------------------------------------------------------------------------------- */
+
+static void delete_row(struct letting_go *l, const char *key)
+{
+	const struct alloc_row *row = table_get(l->s->tables.allocations, key);
+
+	if (!row)
+		return;
+	strlist_add(&l->pods, row->pod_uid);
+	for (size_t i = 0; i < row->pods.n; i++)
+		strlist_add(&l->pods, row->pods.v[i]);
+	(void)table_delete(l->s->tables.allocations, key);
+}
+
+static void on_freed(
+	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
+{
+	struct letting_go *l = ctx;
+	const char *key = l->keys.v[l->at++];
+	const struct alloc_row *row = table_get(l->s->tables.allocations, key);
+
+	if (err) {
+		struct err wrapped = *err;
+
+		(void)err_wrap(&wrapped, "device %s", row ? row->device_name : key);
+		row_set_problem(l->s, key, &wrapped);
+		err_join(&l->err, &wrapped);
+	} else {
+		delete_row(l, key);
+	}
+	free_next(l);
+}
+
+static void free_next(struct letting_go *l)
+{
+	for (; l->at < l->keys.n; l->at++) {
+		const struct alloc_row *row =
+			table_get(l->s->tables.allocations, l->keys.v[l->at]);
+		struct device_alloc a;
+
+		if (!row || row_is_in_a_sandbox(row))
+			continue;
+		a = row_alloc(row);
+		(void)rpc_start(l->s->loop,
+			statd_manager(l->s, manager_type_parse(row->manager)), API_DEVICE_FREE,
+			&a, NULL, 0, on_freed, l);
+		return;
+	}
+	let_go_end(l);
+}
+
+/* --- RECORD ------------------------------------------------------------------------------- */
+
+static void let_go_end(struct letting_go *l)
+{
+	void (*done)(void *ctx, const struct err *err) = l->done;
+	struct err err = l->err, behind;
+	void *ctx = l->ctx;
+
+	if (record_save(l->s, l->claim_uid, &behind) < 0)
+		err_join(&err, &behind);
+	for (size_t i = 0; i < l->pods.n; i++)
+		record_check_pod(l->s, l->pods.v[i]);
+	strlist_fini(&l->keys);
+	strlist_fini(&l->pods);
+	strlist_fini(&l->sandboxes);
+	free(l->claim_uid);
+	free(l);
+	done(ctx, err.kind != ERR_NONE ? &err : NULL);
+}
+
+void let_go(struct statd *s, struct strlist *keys,
+	void (*done)(void *ctx, const struct err *err), void *ctx)
+{
+	const struct alloc_row *first = table_get(s->tables.allocations, keys->v[0]);
+	struct letting_go *l = xcalloc(1, sizeof(*l));
+
+	*l = (struct letting_go){.s = s, .keys = *keys, .done = done, .ctx = ctx};
+	*keys = (struct strlist){0};
+	l->claim_uid = xstrdup(first ? first->claim_uid : "");
+	detach_next(l);
+}
