@@ -48,7 +48,8 @@ void cli_parse(const struct cli *cli, int argc, char **argv, void *options, int 
 /* What --help prints. */
 void cli_help(const struct cli *cli, const void *defaults, FILE *to);
 
-/* Whether `typed` (len bytes) may have been meant for name: at least half of it is right. The
- * distance tells the nearest of several. name is at most CLI_NEAR_MAX bytes long. */
+/* Whether `typed` (len bytes) may have been meant for name: at least half of it is right. Of
+ * several names the one with the smallest distance is the nearest. name is at most CLI_NEAR_MAX
+ * bytes long. */
 #define CLI_NEAR_MAX 32 /* longer than any option's, field's or command's name */
 bool cli_is_near(const char *typed, size_t len, const char *name, size_t *ret_distance);
