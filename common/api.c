@@ -310,6 +310,8 @@ FIELDS_OF(device_attach_fields){
 		check_sandbox_id, "the pod's sandbox"),
 	REC_BOOL(struct device_attach, keep_down, "keepDown", REC_OPTIONAL,
 		"it is not brought up yet"),
+	REC_BOOL(struct device_attach, may_be_there, "mayBeThere", REC_OPTIONAL,
+		"it was attached to this sandbox before"),
 };
 static REC_DESC(rec_device_attach, struct device_attach, "attachment", device_attach_fields,
 	NULL, "a device and a sandbox");
@@ -322,6 +324,13 @@ FIELDS_OF(device_attach_result_fields){
 };
 static REC_DESC(rec_device_attach_result, struct device_attach_result, "attached device",
 	device_attach_result_fields, NULL, "answer to attach");
+
+FIELDS_OF(device_reclaim_result_fields){
+	REC_BOOL(struct device_reclaim_result, not_found, "notFound", REC_OPTIONAL,
+		"nothing of it is on the host: its link has ended with its namespace, if that has"),
+};
+static REC_DESC(rec_device_reclaim_result, struct device_reclaim_result, "reclaimed device",
+	device_reclaim_result_fields, NULL, "answer to reclaim");
 
 FIELDS_OF(device_audit_fields){
 	REC_STRLIST(struct device_audit, claim_uids, "claimUIDs", REC_OPTIONAL, MAX_ALLOCATIONS,
@@ -669,7 +678,7 @@ static const struct api_method_info methods[API_METHOD_MAX] = {
 	[API_DEVICE_DETACH] = {"device.detach", "statd", "manager", &rec_device_attach,
 		&rec_empty, 1500, 2, 0, true, "take back as it was found"},
 	[API_DEVICE_RECLAIM] = {"device.reclaim", "statd", "manager", &rec_device_alloc,
-		&rec_empty, 1500, 0, 0, true,
+		&rec_device_reclaim_result, 1500, 0, 0, true,
 		"put a link as it was that has come back to the host by itself; busy if it has "
 		"not"},
 	[API_DEVICE_AUDIT] = {"device.audit", "statd", "manager", &rec_device_audit,

@@ -178,10 +178,18 @@ struct device_attach {
 	char *if_name; /* final name in the pod */
 	char *sandbox_id;
 	struct rec_bool keep_down; /* it is not to be up before its sysctls are set */
+	struct rec_bool may_be_there; /* it was attached to this sandbox before */
 };
 struct device_attach_result {
 	char *if_name;
 	struct rec_bool was_there; /* it had been attached before: nothing was changed */
+};
+
+/* Reclaim: the sandbox that held the device has ended, and nobody has a descriptor of its namespace. */
+struct device_reclaim_result {
+	/* nothing of the device is on the host, which is right if its link ended with its namespace;
+	 * whether that has ended the manager cannot tell */
+	struct rec_bool not_found;
 };
 
 struct netns_socket {

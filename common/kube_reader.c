@@ -7,13 +7,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/child.h"
 #include "common/log.h"
 #include "common/privileges.h"
 #include "common/util.h"
@@ -76,12 +75,16 @@ static int serve(int fd, const char *const *paths, size_t n_paths)
 	}
 }
 
-static int run_child(int fd, pid_t parent, const char *const *paths, size_t n_paths)
+struct files {
+	const char *const *paths;
+	size_t n_paths;
+};
+
+static int run_child(int fd, void *ctx)
 {
+	const struct files *files = ctx;
 	struct err err = ERR_INIT;
 
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
-		return 1;
 	if (privileges_drop(&privileges, NULL, &err) < 0 ||
 		privileges_confine(&privileges, &err) < 0) {
 		LOG(ERROR, FIELDS(F("err", err.message)),
@@ -91,37 +94,19 @@ static int run_child(int fd, pid_t parent, const char *const *paths, size_t n_pa
 	/* what the parent had open is none of its business */
 	if (dup2(fd, STDERR_FILENO + 1) < 0 || close_range(STDERR_FILENO + 2, ~0U, 0) < 0)
 		return 1;
-	return serve(STDERR_FILENO + 1, paths, n_paths);
+	return serve(STDERR_FILENO + 1, files->paths, files->n_paths);
 }
 
 struct kube_reader *kube_reader_start(
 	const char *const *paths, size_t n_paths, struct err *err)
 {
-	const pid_t parent = getpid();
+	const int fd = child_start(run_child, &(struct files){paths, n_paths}, err);
 	struct kube_reader *reader;
-	int ends[2];
-	pid_t pid;
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
-		(void)err_errno(err, errno, "socketpair");
+	if (fd < 0)
 		return NULL;
-	}
-	/* its end is seen on the socket */
-	(void)signal(SIGCHLD, SIG_IGN);
-	pid = fork();
-	if (pid < 0) {
-		(void)err_errno(err, errno, "fork");
-		(void)close(ends[0]);
-		(void)close(ends[1]);
-		return NULL;
-	}
-	if (pid == 0) {
-		(void)close(ends[0]);
-		_exit(run_child(ends[1], parent, paths, n_paths));
-	}
-	(void)close(ends[1]);
 	reader = xcalloc(1, sizeof(*reader));
-	reader->fd = ends[0];
+	reader->fd = fd;
 	return reader;
 }
 

@@ -8,8 +8,8 @@
  * them replaces them. The client has given up being root by then. So a child is forked before
  * that: it keeps the user that it was started as, without any capability, takes the number of a
  * file, opens that file for reading, and passes the descriptor. The paths are those of the start:
- * nothing that the client says later names another file. It reads no byte of a file itself. It ends
- * with its parent, or when the parent closes the socket.
+ * nothing that the client says later names another file. It reads no byte of a file itself. See
+ * common/child.h for its end.
  */
 
 #include <stddef.h>

@@ -433,40 +433,45 @@ static void reply_empty(struct rpc_call *call, int rc, const struct err *err)
 		rpc_reply(call, &nothing, NULL);
 }
 
-/* Whether it was done. */
-static bool undo(struct manager *m, struct rpc_call *call, const struct device_alloc *a,
-	int (*op)(void *ctx, const struct device_alloc *a, struct err *err), const char *done)
-{
-	struct err err = ERR_INIT;
-	int rc;
-
-	if (!may_serve(m, call))
-		return false;
-	rc = op(m->ctx, a, &err);
-	if (rc == 0)
-		log_done(a, NULL, done);
-	reply_empty(call, rc, &err);
-	return rc == 0;
-}
-
 static void on_free(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
 {
 	const struct device_alloc *a = request;
 	struct manager *m = ctx;
 	struct device_alloc freed = {0};
+	struct err err = ERR_INIT;
+	int rc;
 
+	if (!may_serve(m, call))
+		return;
 	/* the answer lets go of the request */
 	rec_copy(&rec_device_alloc, &freed, a);
-	if (undo(m, call, a, m->ops->free, "device freed") && m->prepared)
+	rc = m->ops->free(m->ctx, a, &err);
+	if (rc == 0)
+		log_done(a, NULL, "device freed");
+	reply_empty(call, rc, &err);
+	if (rc == 0 && m->prepared)
 		prepared_drop(m->prepared, &freed);
 	rec_fini(&rec_device_alloc, &freed);
 }
 
 static void on_reclaim(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
 {
+	const struct device_alloc *a = request;
+	struct device_reclaim_result result = {0};
 	struct manager *m = ctx;
+	struct err err = ERR_INIT;
+	int rc;
 
-	(void)undo(m, call, request, m->ops->reclaim, "device reclaimed");
+	if (!may_serve(m, call))
+		return;
+	rc = m->ops->reclaim(m->ctx, a, &err);
+	if (rc < 0) {
+		rpc_reply_err(call, &err);
+		return;
+	}
+	log_done(a, NULL, rc > 0 ? "nothing of the device is on the host" : "device reclaimed");
+	result.not_found = (struct rec_bool){rc > 0, rc > 0};
+	rpc_reply(call, &result, NULL);
 }
 
 static void on_check(void *ctx, struct rpc_call *call, const void *request, int *fds)

@@ -63,8 +63,8 @@ struct manager_ops {
 	/* The sandbox that held a prepared device has ended, and nobody has a descriptor of its
 	 * namespace: a link that the kernel has returned to the host is put back as it was and
 	 * marked anew, whatever the pod left on it. statd's table decides whose it is, not its
-	 * alias. 0 also if the device ends with its namespace, or has ceased to exist. ERR_BUSY:
-	 * the link is in a namespace still. Repeatable. */
+	 * alias. 0 also if the device has ceased to exist. 1: it is not on the host, and ends
+	 * with its namespace. ERR_BUSY: the link is in a namespace still. Repeatable. */
 	int (*reclaim)(void *ctx, const struct device_alloc *a, struct err *err);
 	/* What in the kernel is this manager's and belongs to none of these claims, into *ret
 	 * (zeroed), such that free() undoes each. */

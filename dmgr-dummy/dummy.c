@@ -334,27 +334,6 @@ static struct link_origin origin_of(const struct device_alloc *a)
 	return (struct link_origin){.name = a->device->name, .kind = kind};
 }
 
-int dummy_attach(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
-	struct device_attach_result *ret, struct err *err)
-{
-	const struct link_origin origin = origin_of(a->allocation);
-	cleanup_nl struct nl pod = {0};
-	char mark[LINK_MARK_SIZE];
-	struct dummy *d = ctx;
-
-	if (check_device(a->allocation->device, err) < 0 || nl_init(&pod, rtnl_fd, err) < 0)
-		return -1;
-	link_mark_format(a->allocation, mark);
-	return link_give(
-		&(const struct link_ends){
-			.host = &d->host,
-			.host_netns_fd = d->host_netns_fd,
-			.pod = &pod,
-			.pod_netns_fd = netns_fd,
-		},
-		mark, &origin, a, ret, err);
-}
-
 /* Whether a dummy link in the pod can be the claim's although it has not its mark. One that bears
  * another claim's mark is that claim's, unless the pod has written it: a device is one claim's, so
  * no other claim's mark names it, and no other link has both its number and the name that it was
@@ -406,6 +385,46 @@ static int find_in_pod(struct nl *pod, const struct device_attach *a, int ifinde
 	return -1;
 }
 
+/* One that was in this pod before and has lost its mark there has it again, so that it is found. */
+static int mark_again(
+	struct nl *pod, const struct device_attach *a, int ifindex, struct err *err)
+{
+	cleanup_link_info struct link_info link = {0};
+	char mark[LINK_MARK_SIZE];
+
+	if (find_in_pod(pod, a, ifindex, &link, err) < 0)
+		return -1;
+	link_mark_format(a->allocation, mark);
+	return nl_link_set_alias(pod, link.ifindex, mark, err);
+}
+
+int dummy_attach(void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd,
+	struct device_attach_result *ret, struct err *err)
+{
+	const struct link_origin origin = origin_of(a->allocation);
+	cleanup_nl struct nl pod = {0};
+	char mark[LINK_MARK_SIZE];
+	struct dummy *d = ctx;
+	const struct link_ends ends = {
+		.host = &d->host,
+		.host_netns_fd = d->host_netns_fd,
+		.pod = &pod,
+		.pod_netns_fd = netns_fd,
+	};
+	int ifindex;
+
+	if (open_device(a->allocation->device, &ifindex, err) < 0 ||
+		nl_init(&pod, rtnl_fd, err) < 0)
+		return -1;
+	link_mark_format(a->allocation, mark);
+	if (link_give(&ends, mark, &origin, a, ret, err) == 0)
+		return 0;
+	if (err->kind != ERR_NOT_FOUND || !a->may_be_there.v ||
+		mark_again(&pod, a, ifindex, err) < 0)
+		return -1;
+	return link_give(&ends, mark, &origin, a, ret, err);
+}
+
 int dummy_detach(void *ctx UNUSED, const struct device_attach *a, int netns_fd UNUSED,
 	int rtnl_fd, struct err *err)
 {
@@ -422,18 +441,19 @@ int dummy_detach(void *ctx UNUSED, const struct device_attach *a, int netns_fd U
 	return err->kind == ERR_NOT_FOUND ? 1 : -1;
 }
 
-/* A dummy link ends with its namespace, so one that is not on the host does not exist any more. One
- * that is has been in no namespace, and stays as it is. */
+/* The claim's link has been in no other namespace if it is on the host, and stays as it is. */
 int dummy_reclaim(void *ctx, const struct device_alloc *a, struct err *err)
 {
 	cleanup_link_info struct link_info link = {0};
+	char mark[LINK_MARK_SIZE];
 	struct dummy *d = ctx;
 
 	if (check_device(a->device, err) < 0)
 		return -1;
-	if (find(d, a->device->name, &link, err) < 0 && err->kind != ERR_NOT_FOUND)
-		return -1;
-	return 0;
+	link_mark_format(a, mark);
+	if (find(d, a->device->name, &link, err) == 0)
+		return is_dummy(&link) && strcmp(link.alias, mark) == 0 ? 0 : 1;
+	return err->kind == ERR_NOT_FOUND ? 1 : -1;
 }
 
 /* --- audit -------------------------------------------------------------------------------- */

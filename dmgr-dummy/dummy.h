@@ -40,7 +40,7 @@ int dummy_attach(void *ctx, const struct device_attach *a, int netns_fd, int rtn
  * not in the pod any more. */
 int dummy_detach(
 	void *ctx, const struct device_attach *a, int netns_fd, int rtnl_fd, struct err *err);
-/* The namespace that the link was in has ended, and the link with it: nothing is left to do. */
+/* Does nothing. 1: the claim's link is not on the host; it ended with its namespace, if that has ended. */
 int dummy_reclaim(void *ctx, const struct device_alloc *a, struct err *err);
 /* Dummy links on the host that carry the mark of a claim which is not among these. */
 int dummy_audit(void *ctx, const struct strlist *claim_uids, struct device_audit_result *ret,

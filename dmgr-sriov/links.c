@@ -15,22 +15,22 @@
 
 #include "common/log.h"
 #include "common/nl.h"
+#include "dmgr-sriov/reports.h"
 
 #define MESSAGE_SIZE 16384 /* one without virtual functions is some 2 KiB */
 #define MAX_FILTERED 200   /* jumps of a filter go over at most 255 instructions */
 
+#define WHAT "reports of links"
+
 int links_open(struct err *err)
 {
-	const struct sockaddr_nl links = {
-		.nl_family = AF_NETLINK, .nl_groups = 1 << (RTNLGRP_LINK - 1)};
-	cleanup_close int fd =
-		socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE);
+	cleanup_close int fd = reports_open(NETLINK_ROUTE, WHAT, err);
 
 	if (fd < 0)
-		return err_errno(err, errno, "opening a socket for reports of links");
+		return -1;
 	links_watch(fd, NULL, 0);
-	if (bind(fd, (const struct sockaddr *)&links, sizeof(links)) < 0)
-		return err_errno(err, errno, "binding a socket for reports of links");
+	if (reports_join(fd, 1 << (RTNLGRP_LINK - 1), WHAT, err) < 0)
+		return -1;
 	return take_fd(&fd);
 }
 
@@ -87,53 +87,47 @@ static void read_altnames(struct strlist *to, struct nlattr *list)
 	}
 }
 
-static void read_report(struct nlmsghdr *header,
-	void (*each)(void *ctx, const struct link_report *report), void *ctx)
+bool links_read(const void *message, size_t len, struct link_report *ret)
 {
 	struct nlattr *attrs[IFLA_MAX + 1];
-	const struct ifinfomsg *body = nlmsg_data(header);
-	struct link_report report = {.mtu = -1};
+	struct nlmsghdr *header = (struct nlmsghdr *)(uintptr_t)message;
+	const struct ifinfomsg *body;
 
-	if (header->nlmsg_type != RTM_NEWLINK ||
+	*ret = (struct link_report){.mtu = -1};
+	if (!nlmsg_ok(header, (int)len) || header->nlmsg_type != RTM_NEWLINK ||
 		nlmsg_parse(header, sizeof(*body), attrs, IFLA_MAX, NULL) < 0)
-		return;
-	report.ifindex = body->ifi_index;
+		return false;
+	body = nlmsg_data(header);
+	ret->ifindex = body->ifi_index;
 	if (attrs[IFLA_MTU] && nla_len(attrs[IFLA_MTU]) >= (int)sizeof(uint32_t))
-		report.mtu = nla_get_u32(attrs[IFLA_MTU]);
-	read_altnames(&report.altnames, attrs[IFLA_PROP_LIST]);
-	each(ctx, &report);
+		ret->mtu = nla_get_u32(attrs[IFLA_MTU]);
+	read_altnames(&ret->altnames, attrs[IFLA_PROP_LIST]);
+	return true;
+}
+
+struct draining {
+	union {
+		char bytes[MESSAGE_SIZE];
+		struct nlmsghdr header; /* for its alignment */
+	} message;
+	void (*each)(void *ctx, const struct link_report *report);
+	void *ctx;
+};
+
+static void read_message(void *ctx, size_t len)
+{
+	struct draining *d = ctx;
+	struct link_report report;
+
+	if (!links_read(&d->message, len, &report))
+		return;
+	d->each(d->ctx, &report);
 	strlist_fini(&report.altnames);
 }
 
 bool links_drain(int fd, void (*each)(void *ctx, const struct link_report *report), void *ctx)
 {
-	union {
-		char bytes[MESSAGE_SIZE];
-		struct nlmsghdr header;
-	} message;
-	struct sockaddr_nl from = {0};
-	bool is_complete = true;
+	struct draining d = {.each = each, .ctx = ctx};
 
-	while (fd >= 0) {
-		struct iovec iov = {.iov_base = &message, .iov_len = sizeof(message)};
-		struct msghdr msg = {.msg_name = &from,
-			.msg_namelen = sizeof(from),
-			.msg_iov = &iov,
-			.msg_iovlen = 1};
-		const ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == ENOBUFS) {
-			is_complete = false;
-			continue;
-		}
-		if (n <= 0)
-			break;
-		if (msg.msg_flags & MSG_TRUNC)
-			is_complete = false;
-		else if (from.nl_pid == 0 && nlmsg_ok(&message.header, (int)n))
-			read_report(&message.header, each, ctx);
-	}
-	return is_complete;
+	return reports_drain(fd, &d.message, sizeof(d.message), read_message, &d);
 }

@@ -16,13 +16,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/child.h"
 #include "common/log.h"
 #include "dmgr-sriov/pci.h"
 #include "dmgr-sriov/sandbox.h"
@@ -74,48 +73,28 @@ static int serve(int fd, int sys_fd)
 	}
 }
 
-static int run_child(int fd, int sys_fd, pid_t parent)
+static int run_child(int fd, void *ctx)
 {
 	const struct privileges *p = &sriov_provision_privileges;
+	const int *sys_fd = ctx;
 	struct err err = ERR_INIT;
 
-	/* with the parent nobody is left who would read the answer */
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
-		return 1;
 	if (privileges_drop(p, NULL, &err) < 0 || privileges_confine(p, &err) < 0) {
 		LOG(ERROR, FIELDS(F("err", err.message)), "cannot make virtual functions");
 		return 1;
 	}
-	return serve(fd, sys_fd);
+	return serve(fd, *sys_fd);
 }
 
 struct provisioner *provisioner_start(int sys_fd, struct err *err)
 {
-	const pid_t parent = getpid();
+	const int fd = child_start(run_child, &sys_fd, err);
 	struct provisioner *p;
-	int ends[2];
-	pid_t pid;
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0) {
-		(void)err_errno(err, errno, "socketpair");
+	if (fd < 0)
 		return NULL;
-	}
-	/* nobody waits for it: a child that hangs in a driver does not end when it is told */
-	(void)signal(SIGCHLD, SIG_IGN);
-	pid = fork();
-	if (pid < 0) {
-		(void)err_errno(err, errno, "fork");
-		(void)close(ends[0]);
-		(void)close(ends[1]);
-		return NULL;
-	}
-	if (pid == 0) {
-		(void)close(ends[0]);
-		_exit(run_child(ends[1], sys_fd, parent));
-	}
-	(void)close(ends[1]);
 	p = xcalloc(1, sizeof(*p));
-	p->fd = ends[0];
+	p->fd = fd;
 	return p;
 }
 

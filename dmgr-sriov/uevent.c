@@ -1,28 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "dmgr-sriov/uevent.h"
 
-#include <errno.h>
 #include <linux/netlink.h>
 #include <string.h>
-#include <sys/socket.h>
 
-#include "common/log.h"
 #include "common/util.h"
 #include "dmgr-sriov/pci.h"
+#include "dmgr-sriov/reports.h"
 
 #define KERNEL_GROUP 1    /* lib/kobject_uevent.c; 2 is udev's */
 #define MESSAGE_SIZE 8192 /* UEVENT_BUFFER_SIZE is 2048, and the header comes on top */
 
+#define WHAT "uevents"
+
 int uevent_open(struct err *err)
 {
-	const struct sockaddr_nl kernel = {.nl_family = AF_NETLINK, .nl_groups = KERNEL_GROUP};
-	cleanup_close int fd = socket(
-		AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_KOBJECT_UEVENT);
+	cleanup_close int fd = reports_open(NETLINK_KOBJECT_UEVENT, WHAT, err);
 
-	if (fd < 0)
-		return err_errno(err, errno, "opening a uevent socket");
-	if (bind(fd, (const struct sockaddr *)&kernel, sizeof(kernel)) < 0)
-		return err_errno(err, errno, "binding a uevent socket");
+	if (fd < 0 || reports_join(fd, KERNEL_GROUP, WHAT, err) < 0)
+		return -1;
 	return take_fd(&fd);
 }
 
@@ -80,31 +76,25 @@ bool uevent_is_of_pci(const struct uevent *e)
 	return strcmp(e->subsystem, "pci") == 0 && strcmp(e->action, "change") != 0;
 }
 
-bool uevent_drain(int fd, void (*each)(void *ctx, const struct uevent *e), void *ctx)
-{
+struct draining {
 	char text[MESSAGE_SIZE + 1];
-	struct sockaddr_nl from = {0};
-	bool is_complete = true;
+	void (*each)(void *ctx, const struct uevent *e);
+	void *ctx;
+};
+
+static void read_message(void *ctx, size_t len)
+{
+	struct draining *d = ctx;
 	struct uevent e;
 
-	for (;;) {
-		struct iovec iov = {.iov_base = text, .iov_len = MESSAGE_SIZE};
-		struct msghdr msg = {.msg_name = &from,
-			.msg_namelen = sizeof(from),
-			.msg_iov = &iov,
-			.msg_iovlen = 1};
-		const ssize_t n = recvmsg(fd, &msg, MSG_DONTWAIT);
+	d->text[len] = '\0';
+	if (uevent_parse(d->text, len, &e))
+		d->each(d->ctx, &e);
+}
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == ENOBUFS) {
-			is_complete = false;
-			continue;
-		}
-		if (n <= 0)
-			return is_complete;
-		text[n] = '\0';
-		if (from.nl_pid == 0 && uevent_parse(text, (size_t)n, &e))
-			each(ctx, &e);
-	}
+bool uevent_drain(int fd, void (*each)(void *ctx, const struct uevent *e), void *ctx)
+{
+	struct draining d = {.each = each, .ctx = ctx};
+
+	return reports_drain(fd, d.text, MESSAGE_SIZE, read_message, &d);
 }

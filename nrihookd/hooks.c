@@ -22,10 +22,12 @@
  * that the claim's devices are in its sandbox, whatever else is known of the pod. statd is asked
  * with the names of the claims, and so answers for a claim that another pod has.
  *
- * A sandbox of the host's network has nothing to be attached to, and a pod whose names are none
- * of Kubernetes' has no claim: both are answered at once. So is a pod that the node's own record
- * (record.h) does not name, at every event, unless statd was asked to attach to it before. For
- * all others statd is asked. While it cannot be asked, what it has not said yet counts as a no.
+ * A pod whose names are none of Kubernetes' has no claim and is answered at once. So is one that the
+ * node's own record (record.h) does not name, at every event, unless statd was asked to attach to it
+ * before. For all others statd is asked. While it cannot be asked, what it has not said yet counts as
+ * a no. Nothing is attached to a sandbox of the host's network. It never waits, for our own pod may be
+ * one, unless the record names its pod or a container was given a claim: then it is refused if a
+ * device was to be moved into it.
  *
  * A namespace is opened for a call and closed when the call has been sent: an open one would
  * keep alive what the runtime has removed.
@@ -213,10 +215,24 @@ static void call_detach(struct hooks *h, struct pod_op *op)
 
 /* --- trying ------------------------------------------------------------------------------- */
 
+static bool is_attach(enum pod_op_kind kind)
+{
+	return kind == POD_OP_RUN || kind == POD_OP_LATE || kind == POD_OP_CREATE;
+}
+
+static int open_netns(const struct hooks *h, const struct pod *pod, struct err *err)
+{
+	if (pod->host_network)
+		return err_set(err, ERR_INVALID,
+			"the pod is on the host's network (hostNetwork: true), and a claimed device "
+			"cannot be moved into it");
+	return pod_netns_open(h->netns, pod->netns_path, err);
+}
+
 static bool attempt_attach(struct hooks *h, struct pod_op *op)
 {
 	struct err err = ERR_INIT;
-	cleanup_close int fd = pod_netns_open(h->netns, op->pod->netns_path, &err);
+	cleanup_close int fd = open_netns(h, op->pod, &err);
 
 	if (fd >= 0) {
 		call_attach(h, op, fd);
@@ -306,13 +322,20 @@ static bool is_known_done(const struct hooks *h, const struct pod_op *op)
 	return true;
 }
 
+/* Whether a pod on the host's network is known to have a claim of ours. */
+static bool host_network_matters(const struct hooks *h, const struct pod_op *op)
+{
+	return is_attach(op->kind) && (!claims_has(&op->pod->claims, &op->claims) ||
+					      record_find(h->record, op->pod->uid) == RECORD_HAS);
+}
+
 /* Positive when nothing is to be done, 0 when statd is needed; negative and err when there is
  * no use in that. */
 static int decide(const struct hooks *h, const struct pod_op *op, uint64_t now, struct err *err)
 {
 	const struct pod *pod = op->pod;
 
-	if (pod->host_network)
+	if (pod->host_network && !host_network_matters(h, op))
 		return 1;
 	if (op->kind == POD_OP_CREATE && !pod->live)
 		return err_set(err, ERR_CONFLICT, "the sandbox has stopped");
@@ -324,11 +347,6 @@ static int decide(const struct hooks *h, const struct pod_op *op, uint64_t now, 
 	if (err->kind == ERR_NONE)
 		(void)err_set(err, ERR_DEADLINE, "its time was up before it began");
 	return -1;
-}
-
-static bool is_attach(enum pod_op_kind kind)
-{
-	return kind == POD_OP_RUN || kind == POD_OP_LATE || kind == POD_OP_CREATE;
 }
 
 static bool is_known_of(const struct pod *pod)

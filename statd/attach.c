@@ -242,16 +242,26 @@ static bool has_sysctls(const struct alloc_row *row)
 	return row->config && row->config->sysctl_ipv4.n + row->config->sysctl_ipv6.n > 0;
 }
 
+/* Whether it was attached to this sandbox before: then its link is looked for there whatever the pod
+ * has made of its name and mark. */
+static bool may_be_there(const struct attach *a, const struct alloc_row *row)
+{
+	return str_equal(row->sandbox_id, a->sandbox_id) &&
+	       !str_equal(row->problem, ALLOC_BEING_ATTACHED);
+}
+
 /* Calls the manager to attach the device at hand. */
 static void call_attach(struct attach *a, bool keep_down, rpc_done_cb *cb)
 {
 	const struct alloc_row *row = row_at(a);
+	const bool before = may_be_there(a, row);
 	struct device_alloc alloc = row_alloc(row);
 	const struct device_attach request = {
 		.allocation = &alloc,
 		.if_name = (char *)(uintptr_t)plan_if_name(row->config, row->prepared),
 		.sandbox_id = a->sandbox_id,
 		.keep_down = {.v = keep_down, .set = keep_down},
+		.may_be_there = {.v = before, .set = before},
 	};
 
 	a->sent = manager_of(a, row) != NULL;
@@ -478,23 +488,34 @@ static void on_names_checked(
 	attach_fail(a, &wrapped);
 }
 
-/* The names that the pod's devices will have. Two that want the same are refused here. */
-static int collect_names(const struct attach *a, struct name_list *ret, struct err *err)
+static int add_name(const struct alloc_row *row, struct strlist *to, struct err *err)
+{
+	const char *name = plan_if_name(row->config, row->prepared);
+
+	if (!name)
+		return err_set(err, ERR_INTERNAL, "device %s has no name for the pod",
+			row->device_name);
+	if (strlist_has(to, name))
+		return err_set(err, ERR_INVALID,
+			"pod interface allocations is invalid: two devices of the pod want the "
+			"name \"%s\"",
+			name);
+	strlist_add(to, name);
+	return 0;
+}
+
+/* The names that the pod's devices will have. Two that want the same are refused here. That of a device
+ * which was there before is not asked for: it may have it, and then without a mark that says so. */
+static int collect_names(
+	const struct attach *a, struct strlist *all, struct name_list *ret, struct err *err)
 {
 	for (size_t i = 0; i < a->keys.n; i++) {
 		const struct alloc_row *row = table_get(a->s->tables.allocations, a->keys.v[i]);
-		const char *name = plan_if_name(row->config, row->prepared);
 
-		if (!name)
-			return err_set(err, ERR_INTERNAL, "device %s has no name for the pod",
-				row->device_name);
-		if (strlist_has(&ret->names, name))
-			return err_set(err, ERR_INVALID,
-				"pod interface allocations is invalid: two devices of the pod "
-				"want "
-				"the name \"%s\"",
-				name);
-		strlist_add(&ret->names, name);
+		if (add_name(row, all, err) < 0)
+			return -1;
+		if (!may_be_there(a, row))
+			strlist_add(&ret->names, all->v[all->n - 1]);
 		if (!strlist_has(&ret->claim_uids, row->claim_uid))
 			strlist_add(&ret->claim_uids, row->claim_uid);
 	}
@@ -504,13 +525,17 @@ static int collect_names(const struct attach *a, struct name_list *ret, struct e
 static void check_names(struct attach *a)
 {
 	struct name_list names = {0};
+	struct strlist all = {0};
 	struct err err;
 
-	if (collect_names(a, &names, &err) < 0)
+	if (collect_names(a, &all, &names, &err) < 0)
 		attach_fail(a, &err);
+	else if (names.names.n == 0)
+		record_intent(a);
 	else
 		(void)rpc_start(a->s->loop, manager_of(a, row_at(a)), API_DEVICE_CHECK, &names,
 			&a->fds[1], 0, on_names_checked, a);
+	strlist_fini(&all);
 	strlist_fini(&names.names);
 	strlist_fini(&names.claim_uids);
 }

@@ -10,7 +10,9 @@
  * reported, its path may be gone. After a restart there is no descriptor until the sandbox is
  * attached once more; one that ended meanwhile has none. Then the device must have come back to the
  * host by itself, and its manager puts it as it was; as long as it has not, it is still somewhere,
- * and that is a failure and not a success.
+ * and that is a failure and not a success. One that ends with its namespace does not come back, and
+ * then it matters whether the sandbox has ended: that says the runtime, by reporting its end or by
+ * not listing it, and until it has, nobody knows.
  *
  * What matters is which sandbox is meant: a late or second end of an old one touches only rows
  * that still name it, never a device that a newer sandbox or claim holds.
@@ -27,6 +29,7 @@ struct detach_rows_job {
 	struct strlist keys;
 	struct strlist claims; /* whose records are to be written */
 	size_t left;           /* keys[left-1] is next */
+	bool has_ended;        /* the sandbox: the runtime has said so */
 	/* namespace, borrowed, -1: it is not known; rtnetlink socket inside it */
 	int fds[2];
 	struct err err;
@@ -75,10 +78,8 @@ static void failed(struct detach_rows_job *j, const char *key, const struct err 
 
 static void job_next(struct detach_rows_job *j);
 
-static void on_detached(
-	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
+static void row_done(struct detach_rows_job *j, const struct err *err)
 {
-	struct detach_rows_job *j = ctx;
 	const char *key = j->keys.v[--j->left];
 
 	if (err)
@@ -86,6 +87,29 @@ static void on_detached(
 	else
 		mark_detached(j, key);
 	job_next(j);
+}
+
+static void on_detached(
+	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
+{
+	row_done(ctx, err);
+}
+
+static void on_reclaimed(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
+{
+	const struct device_reclaim_result *r = result;
+	struct detach_rows_job *j = ctx;
+	struct err unknown;
+
+	if (err || !r->not_found.v || j->has_ended) {
+		row_done(j, err);
+		return;
+	}
+	(void)err_set(&unknown, ERR_UNAVAILABLE,
+		"sandbox %s may be running still, and until nrihookd hands its namespace over or "
+		"says that it has ended its devices are not known to be free",
+		j->sandbox_id);
+	row_done(j, &unknown);
 }
 
 static void call_detach(struct detach_rows_job *j, const struct alloc_row *row)
@@ -100,7 +124,7 @@ static void call_detach(struct detach_rows_job *j, const struct alloc_row *row)
 
 	if (j->fds[0] < 0)
 		(void)rpc_start(j->s->loop, manager, API_DEVICE_RECLAIM, &alloc, NULL, 0,
-			on_detached, j);
+			on_reclaimed, j);
 	else
 		(void)rpc_start(j->s->loop, manager, API_DEVICE_DETACH, &a, j->fds, 0,
 			on_detached, j);
@@ -134,14 +158,18 @@ static void on_socket(void *ctx, const struct err *err, const void *result UNUSE
 	job_next(j);
 }
 
-void detach_rows(struct statd *s, const char *sandbox_id, struct strlist *keys,
+static void start(struct statd *s, const char *sandbox_id, struct strlist *keys, bool has_ended,
 	void (*done)(void *ctx, const struct err *err), void *ctx)
 {
 	struct netns_socket request = {.protocol = (char *)(uintptr_t) "route"};
 	struct detach_rows_job *j = xcalloc(1, sizeof(*j));
 
-	*j = (struct detach_rows_job){
-		.s = s, .keys = *keys, .left = keys->n, .done = done, .ctx = ctx};
+	*j = (struct detach_rows_job){.s = s,
+		.keys = *keys,
+		.left = keys->n,
+		.has_ended = has_ended,
+		.done = done,
+		.ctx = ctx};
 	*keys = (struct strlist){0};
 	j->sandbox_id = xstrdup(sandbox_id);
 	j->fds[0] = sandbox_netns(&s->sandboxes, sandbox_id);
@@ -151,6 +179,14 @@ void detach_rows(struct statd *s, const char *sandbox_id, struct strlist *keys,
 	else
 		(void)rpc_start(s->loop, peer_conn(&s->peers, PEER_NETNSD), API_NETNS_SOCKET,
 			&request, j->fds, 0, on_socket, j);
+}
+
+void detach_rows(struct statd *s, const char *sandbox_id, struct strlist *keys,
+	void (*done)(void *ctx, const struct err *err), void *ctx)
+{
+	const bool has_ended = s->has_synced && !strlist_has(&s->live, sandbox_id);
+
+	start(s, sandbox_id, keys, has_ended, done, ctx);
 }
 
 /* --- a pod's detach ----------------------------------------------------------------------- */
@@ -208,7 +244,7 @@ static void on_locked(void *ctx)
 	if (keys.n == 0)
 		detach_end(d, NULL);
 	else
-		detach_rows(d->s, d->sandbox_id, &keys, on_rows_detached, d);
+		start(d->s, d->sandbox_id, &keys, true, on_rows_detached, d);
 }
 
 void detach_start(struct statd *s, struct rpc_call *call, const struct pod_detach *pod)
@@ -218,6 +254,7 @@ void detach_start(struct statd *s, struct rpc_call *call, const struct pod_detac
 	*d = (struct detach){.s = s, .call = call};
 	d->pod_uid = xstrdup(pod->pod_uid);
 	d->sandbox_id = xstrdup(pod->sandbox_id);
+	strlist_remove(&s->live, d->sandbox_id);
 	statd_job_begin(s);
 	lock_take(s->locks, &d->lock, "pod", d->pod_uid, on_locked, d);
 }
@@ -296,10 +333,14 @@ void sync_pods(struct statd *s, const struct pod_sync *pods, struct pod_sync_res
 	const struct table_row *row = table_first(s->tables.allocations);
 	struct strlist told = {0};
 
+	s->has_synced = true;
+	strlist_fini(&s->live);
 	for (; row; row = table_next(row)) {
 		const struct alloc_row *a = alloc_row_of(row);
 		cleanup_free char *sandbox = NULL;
 
+		if (a->sandbox_id && lists(pods, a->sandbox_id))
+			strlist_add(&s->live, a->sandbox_id);
 		if (!a->sandbox_id || lists(pods, a->sandbox_id))
 			continue;
 		sandbox = xasprintf("%s/%s", a->pod_uid, a->sandbox_id);

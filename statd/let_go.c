@@ -6,9 +6,10 @@
  *	DETACH, a sandbox at a time ─▶ FREE ×n ─▶ RECORD ─▶ done
  *
  * A device that is still in a sandbox is taken out first, for the runtime may never report that the
- * sandbox ended; one that could not be taken out is not freed under the pod's feet. Each row is
- * deleted when its device is free. If the process dies before the record is written anew, the
- * record still has the row, and freeing a device that is free already changes nothing.
+ * sandbox ended; one that could not be taken out is not freed under the pod's feet. The rows of
+ * devices that are free go together with their place in the record: until that is written nobody else
+ * gets them, or a restart would find them in two claims' records. Where it cannot be written, or the
+ * process dies before it is, the rows stay, and freeing a device that is free already changes nothing.
  */
 #include <string.h>
 
@@ -19,7 +20,7 @@ struct letting_go {
 	struct statd *s;
 	char *claim_uid;
 	struct strlist keys;
-	struct strlist pods;      /* of rows that are deleted */
+	struct strlist freed;
 	struct strlist sandboxes; /* that were tried */
 	size_t at;
 	struct err err; /* of all that failed */
@@ -79,18 +80,6 @@ static void detach_next(struct letting_go *l)
 
 /* --- FREE --------------------------------------------------------------------------------- */
 
-static void delete_row(struct letting_go *l, const char *key)
-{
-	const struct alloc_row *row = table_get(l->s->tables.allocations, key);
-
-	if (!row)
-		return;
-	strlist_add(&l->pods, row->pod_uid);
-	for (size_t i = 0; i < row->pods.n; i++)
-		strlist_add(&l->pods, row->pods.v[i]);
-	(void)table_delete(l->s->tables.allocations, key);
-}
-
 static void on_freed(
 	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
 {
@@ -105,7 +94,7 @@ static void on_freed(
 		row_set_problem(l->s, key, &wrapped);
 		err_join(&l->err, &wrapped);
 	} else {
-		delete_row(l, key);
+		strlist_add(&l->freed, key);
 	}
 	free_next(l);
 }
@@ -130,18 +119,63 @@ static void free_next(struct letting_go *l)
 
 /* --- RECORD ------------------------------------------------------------------------------- */
 
+/* Takes the row. */
+static void check_pods(struct statd *s, struct alloc_row *row)
+{
+	record_check_pod(s, row->pod_uid);
+	for (size_t i = 0; i < row->pods.n; i++)
+		record_check_pod(s, row->pods.v[i]);
+	rec_fini(&rec_alloc_row, row);
+}
+
+/* Takes the row. */
+static void put_back(struct letting_go *l, struct alloc_row *row, const struct err *why)
+{
+	struct err err;
+
+	free(row->problem);
+	row->problem = xstrdup(why->message);
+	str_sanitize(row->problem); /* it goes into a record, which is JSON */
+	if (table_insert(l->s->tables.allocations, row, &err) < 0)
+		LOG(ERROR, FIELDS(F("claim", l->claim_uid), F("err", err.message)),
+			"an allocation's row is there already");
+}
+
+/* All within one turn of the loop: nobody sees the rows gone while the record has them. */
+static void delete_freed(struct letting_go *l)
+{
+	struct alloc_row *rows = xcalloc(l->freed.n + 1, sizeof(*rows));
+	struct err err;
+	size_t n = 0;
+
+	db_begin(l->s->tables.db);
+	for (size_t i = 0; i < l->freed.n; i++) {
+		n += row_take(l->s, l->freed.v[i], &rows[n]);
+		(void)table_delete(l->s->tables.allocations, l->freed.v[i]);
+	}
+	if (record_save(l->s, l->claim_uid, &err) < 0) {
+		(void)err_wrap(&err, "the devices are free, and stay held");
+		for (size_t i = 0; i < n; i++)
+			put_back(l, &rows[i], &err);
+		err_join(&l->err, &err);
+	} else {
+		for (size_t i = 0; i < n; i++)
+			check_pods(l->s, &rows[i]);
+	}
+	db_commit(l->s->tables.db);
+	free(rows);
+}
+
 static void let_go_end(struct letting_go *l)
 {
 	void (*done)(void *ctx, const struct err *err) = l->done;
-	struct err err = l->err, behind;
 	void *ctx = l->ctx;
+	struct err err;
 
-	if (record_save(l->s, l->claim_uid, &behind) < 0)
-		err_join(&err, &behind);
-	for (size_t i = 0; i < l->pods.n; i++)
-		record_check_pod(l->s, l->pods.v[i]);
+	delete_freed(l);
+	err = l->err;
 	strlist_fini(&l->keys);
-	strlist_fini(&l->pods);
+	strlist_fini(&l->freed);
 	strlist_fini(&l->sandboxes);
 	free(l->claim_uid);
 	free(l);

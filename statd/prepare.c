@@ -384,13 +384,13 @@ static void answer(struct prepare *p)
 	struct claim_prepare_result result;
 	char count[16];
 
+	plan_result(&p->plan, &p->s->tables, &result);
+	rpc_reply(p->call, &result, NULL);
+	rec_fini(api_method_info(API_CLAIM_PREPARE)->result, &result);
 	(void)snprintf(count, sizeof(count), "%zu", p->fresh.n);
 	LOG(INFO,
 		FIELDS(F("claim", p->ref.uid), F("pod", p->plan.pod_uid), F("devices", count)),
 		p->fresh.n ? "claim prepared" : "claim was prepared already");
-	plan_result(&p->plan, &p->s->tables, &result);
-	rpc_reply(p->call, &result, NULL);
-	rec_fini(api_method_info(API_CLAIM_PREPARE)->result, &result);
 }
 
 /* It has the plan's devices and no others of ours. */

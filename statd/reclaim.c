@@ -62,14 +62,14 @@ static bool is_to_be_reclaimed(const struct appeared *a)
 	return row && row_is_in_a_sandbox(row) && str_equal(row->pod_uid, a->pod_uid);
 }
 
-static void on_reclaimed(
-	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
+static void on_reclaimed(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
 {
+	const struct device_reclaim_result *r = result;
 	struct appeared *a = ctx;
 	struct alloc_row row;
 
 	/* busy: it is in the sandbox, and what appeared was another */
-	if (!err && is_to_be_reclaimed(a) && row_take(a->s, a->key, &row)) {
+	if (!err && !r->not_found.v && is_to_be_reclaimed(a) && row_take(a->s, a->key, &row)) {
 		cleanup_free char *uid = xstrdup(row.claim_uid),
 				  *sandbox_id = xstrdup(row.sandbox_id);
 

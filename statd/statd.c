@@ -267,6 +267,7 @@ void statd_fini(struct statd *s)
 	strmap_fini(&s->broken_devices);
 	strlist_fini(&s->from_status);
 	strlist_fini(&s->late);
+	strlist_fini(&s->live);
 	free(s->waiting);
 	cluster_fini(&s->cluster);
 	peers_fini(&s->peers);

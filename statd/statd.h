@@ -65,6 +65,7 @@ struct statd {
 	struct release *releases;
 	struct sandbox *sandboxes;
 	struct strlist late; /* sandboxes that run without their devices since the last sync */
+	struct strlist live; /* that the runtime has, as far as rows name them; see has_synced */
 	struct peers peers;
 	int socket_fds[SOCKET_MAX]; /* until they are served */
 	struct rpc_server *servers[SOCKET_MAX];
@@ -72,6 +73,7 @@ struct statd {
 	int64_t started_ms; /* wall clock */
 	size_t n_jobs;      /* flows under way: a stop waits for them */
 	bool ready;         /* both tables are initialised: the fronts were told */
+	bool has_synced;    /* the runtime has told since our start which sandboxes it has */
 	bool stopping;
 
 	/* restoring */

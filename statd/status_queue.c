@@ -87,8 +87,9 @@ static void enqueue(struct status_queue *q, struct status_entry *e)
 	DL_PREPEND_ELEM(q->first, at, e);
 }
 
-/* The entry of this claim, whose former wish is forgotten. */
-static struct status_entry *entry_for(struct status_queue *q, const struct claim_ref *claim)
+/* The entry of this claim, whose former wish is forgotten. wait: somebody waits for it. */
+static struct status_entry *entry_for(
+	struct status_queue *q, const struct claim_ref *claim, bool wait)
 {
 	struct status_entry *e = find(q, claim->uid);
 
@@ -106,7 +107,7 @@ static struct status_entry *entry_for(struct status_queue *q, const struct claim
 			xstrdup(claim->uid)};
 		HASH_ADD_KEYPTR(hh, q->by_uid, e->claim.uid, strlen(e->claim.uid), e);
 	}
-	e->due_ms = now_ms();
+	e->due_ms = now_ms() + (wait ? 0 : STATUS_DELAY_MS);
 	if (!e->under_way)
 		enqueue(q, e);
 	return e;
@@ -204,18 +205,26 @@ static void on_timer(uv_timer_t *timer)
 	queue_run(timer->data);
 }
 
-static void queue_run(struct status_queue *q)
+/* From the loop even if something is due now: the caller's answer goes first. */
+static void start_timer(struct status_queue *q)
 {
-	uint64_t now = now_ms();
+	const uint64_t now = now_ms();
 
-	while (!q->closing && q->s->store && q->first && q->n_calls < STATUS_AT_ONCE &&
-		q->first->due_ms <= now)
-		call(q->first);
 	if (q->closing || !q->first || q->n_calls >= STATUS_AT_ONCE)
 		(void)uv_timer_stop(&q->timer);
 	else
 		(void)uv_timer_start(&q->timer, on_timer,
 			q->first->due_ms > now ? q->first->due_ms - now : 0, 0);
+}
+
+static void queue_run(struct status_queue *q)
+{
+	const uint64_t now = now_ms();
+
+	while (!q->closing && q->s->store && q->first && q->n_calls < STATUS_AT_ONCE &&
+		q->first->due_ms <= now)
+		call(q->first);
+	start_timer(q);
 }
 
 /* --- public API --------------------------------------------------------------------------- */
@@ -248,7 +257,7 @@ void status_queue_write(struct status_queue *q, const struct claim_ref *claim,
 	struct claim *as_read, json_t *devices,
 	void (*done)(void *ctx, const struct err *err), void *ctx)
 {
-	struct status_entry *e = entry_for(q, claim);
+	struct status_entry *e = entry_for(q, claim, done != NULL);
 
 	e->devices = devices;
 	if (as_read) {
@@ -258,9 +267,7 @@ void status_queue_write(struct status_queue *q, const struct claim_ref *claim,
 	}
 	e->done = done;
 	e->ctx = ctx;
-	/* from the loop: the caller's answer goes first */
-	if (!q->closing)
-		(void)uv_timer_start(&q->timer, on_timer, 0, 0);
+	start_timer(q);
 }
 
 void status_queue_remove(struct status_queue *q, const struct claim_ref *claim)
@@ -271,9 +278,8 @@ void status_queue_remove(struct status_queue *q, const struct claim_ref *claim)
 			STATUS_MAX_DUE);
 		return;
 	}
-	(void)entry_for(q, claim);
-	if (!q->closing)
-		(void)uv_timer_start(&q->timer, on_timer, 0, 0);
+	(void)entry_for(q, claim, false);
+	start_timer(q);
 }
 
 void status_queue_forget(struct status_queue *q, const char *claim_uid)

@@ -22,6 +22,9 @@ struct statd;
 
 /* Calls at a time: the rest of the connection is for claims that are waited for. */
 #define STATUS_AT_ONCE 4
+/* A status that nobody waits for waits itself: what follows an answer (files, the kubelet's own work)
+ * would share the processors with the API server's. Two changes in that time are one write. */
+#define STATUS_DELAY_MS 20
 /* Claims whose status is due; when there are more the newest removal is not made. One takes some
  * hundred bytes, and a node that has no API server for days prepares fewer. */
 #define STATUS_MAX_DUE 16384

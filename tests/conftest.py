@@ -3,6 +3,7 @@
 can do. See pytest.ini for the markers."""
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -10,6 +11,22 @@ from pathlib import Path
 import pytest
 
 import procs as procs_module
+
+
+# for a test with its fixtures; the longest take a sixth of it, where nothing else runs
+TEST_SECONDS = int(os.environ.get("NETCLAIM_TEST_SECONDS", "600"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item):
+    """A test that waits for ever fails, with the place where it waits, and the next one begins."""
+    def late(*_):
+        raise TimeoutError(f"the test took more than {TEST_SECONDS} s")
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(TEST_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 def why_no_dummy():

@@ -149,6 +149,11 @@ class ClusterHouse(h.House):
         devices = self.claim_now(claim)["status"].get("devices") or []
         return [e for e in devices if e["driver"] == h.DRIVER]
 
+    def mark(self):
+        """For calls(): those that come from now on. What is still to be written was asked for before."""
+        self.wait_status_written()
+        return self.cluster.mark()
+
     def calls(self, since):
         """What statd asked of the server, without watches that were begun anew."""
         self.wait_status_written()

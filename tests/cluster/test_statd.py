@@ -166,7 +166,7 @@ def test_dedicated_device_from_template_to_the_end(setting, cluster):
     house = setting.house
     house.template("one", "fast-net", {"podIfName": "net1", "interfaceSysctlIPv4": {"arp_filter": "1"}})
     claim = house.pod_with_claim("p1", "one")
-    mark, counted = cluster.mark(), house.counted()
+    mark, counted = house.mark(), house.counted()
     device, = setting.prepared(claim)
     assert house.counted() - counted == {"get resourceclaims": 1, "patch resourceclaims/status": 1}
     assert device["pool_name"] == house.node and device["request_names"] == ["net"]
@@ -181,11 +181,11 @@ def test_dedicated_device_from_template_to_the_end(setting, cluster):
     assert [(c.verb, c.resource, c.subresource, c.code) for c in house.calls(mark)] == [
         ("get", "resourceclaims", "", 200), ("patch", "resourceclaims", "status", 200)]
 
-    mark = cluster.mark()
+    mark = house.mark()
     assert setting.prepared(claim) == [device]
     assert [c.verb for c in house.calls(mark)] == ["get"]  # nothing to be written
 
-    mark = cluster.mark()
+    mark = house.mark()
     assert setting.unprepare(claim) == ""
     assert house.rows() == [] and house.calls(mark) == []
 
@@ -203,7 +203,7 @@ def test_claim_that_was_made_by_hand(setting, cluster):
     assert claim["status"]["allocation"]["devices"]["results"][0]["request"] == "net/first"
     device, = setting.prepared(claim)
     assert device["request_names"] == ["net"]
-    mark = cluster.mark()
+    mark = house.mark()
     assert setting.unprepare(claim) == ""
     assert house.entries(claim) == [], "its pod and the claim stay, and nothing is prepared"
     assert [(c.verb, c.subresource, c.code) for c in house.calls(mark)] == [("get", "", 200), ("patch", "status", 200)]
@@ -292,7 +292,7 @@ def test_opaque_parameters_are_never_written_anew(setting, cluster, parameters, 
     house = setting.house
     house.template("one", "fast-net", parameters, spaced=spaced)
     claim = house.pod_with_claim("p1", "one")
-    mark = cluster.mark()
+    mark = house.mark()
     device, = setting.prepared(claim)
     entry, = house.entries(claim)
     assert entry["device"] == device["device_name"] and entry["networkData"] == {"interfaceName": "net1"}
@@ -445,8 +445,7 @@ def test_restart_restores_without_the_manager_being_asked(setting, cluster, new_
     devices = [setting.prepared(claim) for claim in claims]
     rows = sorted((r["DeviceName"], r["ClaimUID"], r["PodUID"], r["LogicalPool"]) for r in house.rows())
     slices = {s["metadata"]["name"]: s["metadata"]["resourceVersion"] for s in house.slices()}
-    house.wait_status_written()
-    mark = cluster.mark()
+    mark = house.mark()
     setting.restart(new_boot=new_boot)
     assert sorted((r["DeviceName"], r["ClaimUID"], r["PodUID"], r["LogicalPool"]) for r in house.rows()) == rows
     assert setting.dummy.asked("device.setup") == []

@@ -32,7 +32,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import uuid
 
@@ -46,6 +45,7 @@ import mprpc
 import procs as procs_module
 import rpc_proxy
 import managers
+import walk_jobs
 from crash_node import POLL_SECONDS, SETTLE_SECONDS, Lost, Node, wait_for
 from crash_runtime import FakePods, Refused
 
@@ -160,9 +160,9 @@ class Life:
     # --- what holds in between
 
     def assert_prepared(self):
-        status = self.claim.status
-        if not status or [entry["device"] for entry in status] != list(self.devices):
-            raise Lost(f"prepared, but the claim's status is {status}")
+        # a statd that was killed writes what is due when it is back
+        wait_for(lambda: [entry["device"] for entry in self.claim.status or ()] == list(self.devices), SETTLE_SECONDS,
+                 lambda: f"prepared, but the claim's status is {self.claim.status}")
         links = self.node.all_links(self.node.pods.check)
         for device in self.devices:
             link = self.node.devices_of(links).get(device, {})
@@ -334,6 +334,7 @@ class Walker:
         self.manager.remember()
         for _ in range(2):  # what is made once only is there from then on
             self._live_once()
+        self.node.wait_status_written()
         self.before = {**dict(self.node.world()), "descriptors": self.node.steady_descriptors()}
 
     def close(self, failed=False):
@@ -478,35 +479,20 @@ def run_jobs(options):
     """Shares the walks among processes of this program, and adds up what they say."""
     rest = [f"--{name}={value}" for name in ("fault", "daemon", "phase") for value in getattr(options, name) or ()]
     rest += [f"--{name}={value}" for name in ("only", "containerd") if (value := getattr(options, name))]
-    children = [subprocess.Popen(
-        [sys.executable, __file__, "--every", str(options.every * options.jobs), "--manager", options.manager,
-         "--offset", str(options.offset + job * options.every), *rest], stdout=subprocess.PIPE, text=True)
-        for job in range(options.jobs)]
+    commands = [[__file__, "--every", str(options.every * options.jobs), "--manager", options.manager,
+                 "--offset", str(options.offset + job * options.every), *rest] for job in range(options.jobs)]
     last = [""] * options.jobs
 
-    def relay(job):
-        for line in children[job].stdout:
-            last[job] = line
-            print(f"[{job}] {line}", end="", flush=True)
-    readers = [threading.Thread(target=relay, args=(job,)) for job in range(options.jobs)]
+    def relay(job, line):
+        last[job] = line
+        print(f"[{job}] {line}", end="", flush=True)
     started = time.monotonic()
-    for reader in readers:
-        reader.start()
-    try:
-        for reader in readers:
-            reader.join()
-    except BaseException:
-        for child in children:
-            child.terminate()
-        raise
-    statuses = [child.wait() for child in children]
-    if any(status not in (0, 1) for status in statuses):
-        print(f"a part of the walk ended with {statuses}")
-        return 2
-    numbers = [[int(word) for word in line.split() if word.isdigit()] for line in last]
-    print(summary(numbers[0][0], sum(n[1] for n in numbers), sum(n[3] for n in numbers),
-                  sum(n[4] for n in numbers), time.monotonic() - started))
-    return max(statuses)
+    status = walk_jobs.run(commands, relay)
+    if status < 2:
+        numbers = [[int(word) for word in line.split() if word.isdigit()] for line in last]
+        print(summary(numbers[0][0], sum(n[1] for n in numbers), sum(n[3] for n in numbers),
+                      sum(n[4] for n in numbers), time.monotonic() - started))
+    return status
 
 
 def main():

@@ -273,6 +273,18 @@ def netlink():
     write("netlink", "long-address", link(7, 0, attribute(IFLA_ADDRESS, bytes(range(64)))) + ack)
 
 
+def links():
+    eth = [attribute(IFLA_MTU, struct.pack("<I", 1500)),
+           attribute(IFLA_PROP_LIST, attribute(IFLA_ALT_IFNAME, "alt7") + attribute(IFLA_ALT_IFNAME, "x" * 127))]
+    write("links", "link", link(7, 1, *eth))
+    write("links", "bare-link", link(1, 0))
+    write("links", "short-mtu", link(7, 1, attribute(IFLA_MTU, b"")))
+    write("links", "long-name", link(7, 1, attribute(IFLA_PROP_LIST, attribute(IFLA_ALT_IFNAME, "x" * 200))))
+    write("links", "no-link", message(17, 0, bytes(16)))
+    write("links", "short", link(7, 1, *eth)[:20])
+    write("links", "no-body", message(NEWLINK, 0, bytes(8)))
+
+
 # --- sysfs ----------------------------------------------------------------------------------------
 
 def pci():
@@ -298,5 +310,5 @@ def pci():
     write("pci", "vmd", pieces(addr="10000:e1:00.0"))
 
 
-for make in (messagepack, rpc, nri, grpc, netlink, pci):
+for make in (messagepack, rpc, nri, grpc, netlink, links, pci):
     make()

@@ -192,7 +192,8 @@ class House:
         return self.runtime_dir / "state"
 
     def records(self):
-        """The node's own record: UID -> what it says."""
+        """The node's own record: UID -> what it says when no status is due any more."""
+        self.wait_status_written()
         return {path.stem: json.loads(path.read_text()) for path in (self.state_dir / "claims").glob("*.json")}
 
     def marked_pods(self):
@@ -200,7 +201,8 @@ class House:
         return {path.name for path in (self.state_dir / "pods").iterdir()}
 
     def files_left(self):
-        """Files of the driver's making, of claims that it has prepared."""
+        """Files of the driver's making, of claims that it has prepared, when no status is due any more."""
+        self.wait_status_written()
         found = [p for p in self.cdi_dir.glob("*")] if self.cdi_dir.exists() else []
         found += [p for p in (self.plugin_dir / "dra-device-metadata").rglob("*")]
         return found + list(self.claims_dir.glob("*.status.json"))
@@ -224,8 +226,8 @@ def shareable(name, units=2):
 class MockManager:
     """Plays one type of manager. calls keeps what it was asked, as (method, params). What it should
     fail with is in failures[(method, device name)]; what prepared devices get on top of the
-    advertised one is in prepared, what attaching answers on top of the name in attached; rebuild(name)
-    makes the device that one is restored as."""
+    advertised one is in prepared, what attaching answers on top of the name in attached, and reclaiming in
+    reclaimed; rebuild(name) makes the device that one is restored as."""
 
     def __init__(self, house, manager_type, devices, prepared=None, leftovers=(), rebuild=dedicated):
         self.calls = []
@@ -234,11 +236,12 @@ class MockManager:
         self.failures = {}
         self.prepared = prepared or {}
         self.attached = {}
+        self.reclaimed = {}
         self.devices = devices
         methods = {"device.restore": self._restore, "device.audit": self._audit, "device.setup": self._setup,
                    "device.recover": self._setup, "device.free": self._empty,
                    "device.check": self._check, "device.attach": self._attach,
-                   "device.detach": self._detach, "device.reclaim": self._empty}
+                   "device.detach": self._detach, "device.reclaim": self._reclaim}
         self.peer = mprpc.connect(house.runtime_dir / "manager.sock",
                                   {name: self._recorded(name, handler) for name, handler in methods.items()})
         hello = self.peer.call("manager.hello", {"type": manager_type, "version": "0"})
@@ -286,6 +289,9 @@ class MockManager:
         return {}
 
     _check = _detach = _empty
+
+    def _reclaim(self, _):
+        return self.reclaimed
 
     def _attach(self, params):
         return {"ifName": params["ifName"], **self.attached}

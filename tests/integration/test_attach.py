@@ -520,6 +520,23 @@ def test_netnsd_is_not_there(at, netns):
     assert error.value.code == "unavailable" and at.attached() == []
 
 
+def test_device_that_was_there_before_is_looked_for_and_its_name_is_not(at, netns):
+    """What the pod has made of its link's name and mark is no reason to refuse it its own device."""
+    at.prepare("c1", [result("dummy0"), result("dummy1", "b")],
+               config=[opaque({"podIfName": "net1"}, ["net"]), opaque({"podIfName": "net2"}, ["b"])])
+    assert at.attach(netns) == 2
+    assert [call.get("mayBeThere", False) for call in at.dummy.asked("device.attach")] == [False, False]
+    at.restart_statd()
+    assert at.attach(netns) == 2
+    assert [call.get("mayBeThere", False) for call in at.dummy.asked("device.attach")] == [True, True]
+    assert at.dummy.asked("device.check") == []
+    at.restart_statd()
+    with Netns() as other:
+        assert at.attach(other, "sandbox-2") == 2
+    assert [call.get("mayBeThere", False) for call in at.dummy.asked("device.attach")] == [False, False]
+    assert [sorted(call["names"]) for call in at.dummy.asked("device.check")] == [["net1", "net2"]]
+
+
 def test_statd_restarts_between(at, netns):
     """What was attached is not known to be after a restart, until the runtime's door says what it
     has; then it is attached again where it is, and leaves as if nothing had happened."""

@@ -228,8 +228,8 @@ def test_link_of_another_kind_is_never_touched(statd, manager, host, kind):
     before = host.links()["dummy0"]
     for method in ("device.setup", "device.recover"):
         assert f"the name 'dummy0' is taken by a link of kind '{kind}'" in statd.refused("conflict", method, alloc())
-    for method in ("device.free", "device.reclaim"):
-        assert statd.call(method, alloc()) == {}
+    assert statd.call("device.free", alloc()) == {}
+    assert statd.call("device.reclaim", alloc()) == {"notFound": True}, "it says nothing of the claim's"
     assert statd.call("device.audit", {"claimUIDs": []}) == {}
     assert host.links()["dummy0"] == before
 
@@ -313,6 +313,31 @@ def test_link_whose_mark_the_pod_has_overwritten_is_detached(statd, manager, hos
 
 
 @pytest.mark.needs_dummy
+@pytest.mark.parametrize("rename", [False, True])
+@pytest.mark.parametrize("alias", ["mine", "netclaim:", ""])
+def test_link_whose_mark_the_pod_has_overwritten_is_still_there(statd, manager, host, pod, alias, rename):
+    """After a restart of statd the pod's device is attached once more, and it has it already."""
+    for _ in range(8):
+        host.ip("link add other type dummy")
+        host.ip("link del other")
+    prepared = alloc(device=statd.call("device.setup", alloc())["device"])
+    with socket.socket(fileno=pod.open_socket()) as sock:
+        fds, params = [pod.fd, sock.fileno()], {**attachment(), "allocation": prepared}
+        statd.call("device.attach", params, fds)
+        pod.run("ip", "link", "set", "net1", "alias", alias)
+        if rename:
+            pod.ip("link set net1 down name its")
+            pod.ip("link set its up")
+        before = pod.links()
+        statd.refused("not_found", "device.attach", params, fds)
+        again = statd.call("device.attach", {**params, "mayBeThere": True}, fds)
+        assert again == {"ifName": "its" if rename else "net1", "wasThere": True}
+        after = pod.links()
+        assert after.keys() == before.keys() and "dummy0" not in host.links()
+        assert UID in after["its" if rename else "net1"]["ifalias"], "it has its mark again"
+
+
+@pytest.mark.needs_dummy
 def test_link_that_took_another_number_in_the_pod_is_known_by_its_name(statd, manager, host, pod):
     prepared = alloc(device=statd.call("device.setup", alloc())["device"])
     number = prepared["device"]["state"]["IfIndex"]
@@ -331,7 +356,7 @@ def test_reclaim_of_a_link_that_ended_with_its_namespace(statd, manager, host):
     assert statd.call("device.reclaim", alloc()) == {} and "dummy0" in host.links()
     with Netns() as pod:
         statd.attach(pod)
-    assert statd.call("device.reclaim", alloc()) == {}
+    assert statd.call("device.reclaim", alloc()) == {"notFound": True}
     assert statd.call("device.free", alloc()) == {}
 
 

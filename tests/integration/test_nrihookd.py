@@ -895,6 +895,27 @@ def test_pod_that_the_record_does_not_name_any_more(node):
     node.statd.wait_calls(("attach", "a"), *[("attach", "b")] * 2, ("detach", "a"), ("detach", "b"))
 
 
+@pytest.mark.parametrize("style", STYLES)
+def test_pod_on_the_hosts_network_that_the_record_names(node, style):
+    """A device that would have to be moved is not in it; one without a link is of no concern here."""
+    node.statd.keep_record()
+    for uid in "uid-a", "uid-b", "uid-c":
+        node.statd.name(uid)
+    node.statd.wanted = {"uid-a"}
+    plugin = node.registered(style)
+    for event in RUN, CREATE:
+        code, text = plugin.event(event, pod(f"a{event}", netns="", uid="uid-a"))
+        assert (code, text) != (0, "") and "hostNetwork: true" in text, (event, code, text)
+    for event in RUN, CREATE, CREATE, STOP, REMOVE:
+        assert plugin.event(event, pod("b", netns="")) == (0, "")
+    assert node.statd.calls == [], "there is nothing to be taken back"
+    node.stop_statd()
+    node.process.wait_log("lost statd")
+    at_once(plugin, *life(pod("d", netns="")))
+    for event in RUN, CREATE:
+        assert plugin.event(event, pod(f"c{event}", netns="", uid="uid-c"), BRIEF)[0] == UNAVAILABLE
+
+
 def test_late_attach_of_a_pod_that_the_record_does_not_name(node):
     """statd's own word goes before it."""
     path = node.netns.make("cni-1")

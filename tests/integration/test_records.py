@@ -234,6 +234,28 @@ def test_status_of_a_claim_that_is_unprepared_by_half(at):
     assert c.status is None and at.house.records() == {}
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+def test_device_is_held_until_the_record_is_without_it(at, kept):
+    """Free in the kernel and in the table, and somebody else's then, it would be two claims' after a restart."""
+    c = at.prepare("c1", [result("dummy0", "r0"), result("dummy1", "r1")])
+    if kept:
+        at.dummy.failures["device.free", "dummy1"] = mprpc.Error("internal", "stuck")
+    claims = at.house.state_dir / "claims"
+    claims.chmod(0o500)  # nothing can be written
+    try:
+        assert "the devices are free, and stay held" in at.refused(c, "unprepare")
+        assert [row["DeviceName"] for row in at.house.rows()] == ["dummy0", "dummy1"]
+        assert "stay held" in at.house.rows()[0]["Problem"]
+        assert "is still held by claim" in at.refused(at.rival())
+    finally:
+        claims.chmod(0o700)
+    at.kill_statd()
+    assert [row["DeviceName"] for row in at.house.rows()] == ["dummy0", "dummy1"]
+    at.unprepare(c)
+    assert at.house.rows() == [] and at.house.records() == {}
+    at.front.call("claim.prepare", at.rival(name="next").ref)
+
+
 def limit_descriptors(pid, soft, hard):
     """Of statd: its user may do that without a capability."""
     uid, gid = map(int, h.STATD_USER.split(":"))
@@ -514,6 +536,58 @@ def test_nothing_is_a_success_that_did_nothing(at, netns):
     at.dummy.failures.clear()
     at.unprepare(c)
     assert at.frees() == [("dummy0", c.uid)] and at.house.rows() == []
+
+
+@pytest.fixture
+def restarted(at, netns):
+    """statd has restarted under a pod, and a device that is not on the host may be in it still."""
+    at.claim = at.prepare("c1", [result("dummy0")])
+    at.attach(netns)
+    at.kill_statd()
+    at.dummy.reclaimed = {"notFound": True}
+    return at
+
+
+def test_sandbox_of_which_nothing_is_known_is_not_over(restarted, netns):
+    at, listed = restarted, {"pods": [{"podUID": POD, "sandboxID": "sandbox-1"}]}
+    for _ in ("before the runtime has said what it has", "it has this one"):
+        assert "sandbox sandbox-1 may be running still" in at.refused(at.claim, "unprepare")
+        with Netns() as newer:
+            with pytest.raises(mprpc.Error, match="sandbox sandbox-1 may be running still"):
+                at.attach(newer, "sandbox-2")
+        assert at.attached() == [("dummy0", "sandbox-1", "dummy0")] and at.frees() == []
+        assert at.front.call("pod.sync", listed) == {"sandboxIDs": ["sandbox-1"]}
+    assert at.attach(netns) == 1
+    at.unprepare(at.claim)
+    assert [d["sandboxID"] for d in at.dummy.asked("device.detach")] == ["sandbox-1"]
+    assert at.frees() == [("dummy0", at.claim.uid)] and at.house.rows() == []
+
+
+@pytest.mark.parametrize("how", ["reported", "reported after the list", "not in the list"])
+def test_sandbox_that_the_runtime_says_is_over(restarted, how):
+    at = restarted
+    if how == "not in the list":
+        at.front.call("pod.sync", {"pods": []})
+        procs_module.wait_for(lambda: at.attached() == [], what="the end of the sandbox")
+    else:
+        if how == "reported after the list":
+            at.front.call("pod.sync", {"pods": [{"podUID": POD, "sandboxID": "sandbox-1"}]})
+        at.detach()
+    assert at.attached() == []
+    at.unprepare(at.claim)
+    assert at.frees() == [("dummy0", at.claim.uid)] and at.house.rows() == []
+
+
+def test_end_of_a_sandbox_whose_devices_could_not_be_taken_back_then(restarted):
+    """The runtime has said that it is over, once; what is tried again later knows that."""
+    at = restarted
+    at.dummy.failures["device.reclaim", "dummy0"] = mprpc.Error("internal", "stuck")
+    at.front.call("pod.sync", {"pods": [{"podUID": POD, "sandboxID": "sandbox-1"}]})
+    with pytest.raises(mprpc.Error, match="stuck"):
+        at.detach()
+    at.dummy.failures.clear()
+    at.unprepare(at.claim)
+    assert at.house.rows() == []
 
 
 def test_sync_takes_nothing_out_of_a_live_sandbox(at, netns):

@@ -75,6 +75,20 @@ def test_pytest_run(rundir, xml, status, expected):
     assert counts(runner.pytest_results("integration", junit, status)) == expected
 
 
+def test_that_waits_for_ever_fails_alone(rundir):
+    (rundir / "test_it.py").write_text("import threading\n"
+                                       "def test_waits(): threading.Event().wait()\n"
+                                       "def test_next(): pass\n")
+    tests = procs.ROOT / "tests"
+    done = subprocess.run(
+        ["/usr/bin/python3", "-m", "pytest", "-c", "/dev/null", "-p", "no:cacheprovider", "-p", "conftest", rundir],
+        env={"PYTHONPATH": f"{tests}:{tests}/integration", "NETCLAIM_TEST_SECONDS": "1", "PATH": "/usr/bin:/usr/sbin",
+             "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True, text=True, check=False, timeout=60)
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "the test took more than 1 s" in done.stdout and "threading.Event().wait()" in done.stdout
+
+
 def test_what_ran_in_the_vm_was_not_skipped():
     skipped = runner.Result("integration", "f.a", runner.SKIPPED, "no dummy links")
     kept = runner.Result("integration", "f.b", runner.SKIPPED, "no dummy links")

@@ -539,6 +539,8 @@ def interrupted(world, step, daemon, at):
                 outcomes |= {(REFUSED, v) for v in between(world, replace(w, sandboxes=there))}
             if step["do"] in ("create", "stop"):
                 outcomes.add((UNASKED, w))
+            if step["do"] == "run":  # the sandbox lives, and what was asked for it goes on
+                outcomes |= {(UNASKED, v) for v in between(world, w)}
             if step["do"] == "stop":  # the sandbox ends with its devices in it
                 outcomes.add((OK, replace(w, rows=world.rows)))
     for answer, w in outcomes:

@@ -35,6 +35,7 @@ import machine as model
 import managers
 import mprpc
 import procs as procs_module
+import walk_jobs
 from crash_node import Lost, wait_for
 from machine import REFUSED, SKIPPED, UNASKED
 from model_node import Machine, NotHere
@@ -501,9 +502,14 @@ def parse():
     return parser.parse_args()
 
 
+def read_steps(path):
+    """As report() prints them; all other lines are somebody's notes."""
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.lstrip().startswith("{")]
+
+
 def replay(walker, options):
-    with open(options.replay, encoding="utf-8") as file:
-        steps = [json.loads(line) for line in file if line.lstrip().startswith("{")]
+    steps = read_steps(options.replay)
     told = []
 
     def next_step(walk):
@@ -548,38 +554,24 @@ def run_jobs(options):
     rest = [f"--without={kind}" for kind in options.without]
     rest += [f"--walks={-(-options.walks // options.jobs)}"] if options.walks else []
     rest += [f"--{name}={getattr(options, name)}" for name in ("seconds", "steps", "shorten", "differences", "manager")]
-    children = [subprocess.Popen([sys.executable, __file__, f"--seed={options.seed + job}", f"--stride={options.jobs}",
-                                  *rest], stdout=subprocess.PIPE, text=True) for job in range(options.jobs)]
+    commands = [[__file__, f"--seed={options.seed + job}", f"--stride={options.jobs}", *rest] for job in range(options.jobs)]
     last = [""] * options.jobs
+    lines = [[] for _ in commands]
     printing = threading.Lock()
 
-    def relay(job):
-        lines = []
-        for line in children[job].stdout:
-            last[job] = line
-            lines.append(line)
-            if not line.strip():  # a difference is printed as a whole
-                with printing:
-                    print("".join(lines), end="", flush=True)
-                lines = []
+    def relay(job, line):
+        last[job] = line
+        lines[job].append(line)
+        if not line.strip():  # a difference is printed as a whole
+            with printing:
+                print("".join(lines[job]), end="", flush=True)
+            lines[job].clear()
     started = time.monotonic()
-    readers = [threading.Thread(target=relay, args=(job,)) for job in range(options.jobs)]
-    for reader in readers:
-        reader.start()
-    try:
-        for reader in readers:
-            reader.join()
-    except BaseException:
-        for child in children:
-            child.terminate()
-        raise
-    statuses = [child.wait() for child in children]
-    if any(status not in (0, 1) for status in statuses):
-        print(f"a part of the walk ended with {statuses}")
-        return 2
-    numbers = [[int(word) for word in line.split() if word.isdigit()] for line in last]
-    print(summary(*(sum(n[i] for n in numbers) for i in range(3)), time.monotonic() - started))
-    return max(statuses)
+    status = walk_jobs.run(commands, relay)
+    if status < 2:
+        numbers = [[int(word) for word in line.split() if word.isdigit()] for line in last]
+        print(summary(*(sum(n[i] for n in numbers) for i in range(3)), time.monotonic() - started))
+    return status
 
 
 def main():

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sample of the model walk, with seeds that stay the same; `make modelwalk` goes on from a random one.
-See model_walk.py."""
+"""A sample of the model walk, with seeds that stay the same, and the short walks that led to a defect once;
+`make modelwalk` goes on from a random one. See model_walk.py."""
 import os
+import pathlib
 
 import pytest
 
@@ -40,6 +41,12 @@ def functions():
 @pytest.mark.parametrize("seed", range(1, 1 + WALKS))
 def test_dummy_links(dummies, seed):
     walk(dummies, seed)
+
+
+@pytest.mark.parametrize("path", sorted((pathlib.Path(__file__).parent / "found").glob("*.walk")), ids=lambda p: p.stem)
+def test_what_was_found_once(dummies, path):
+    _, found = dummies.replay(model_walk.read_steps(path))
+    assert found is None, str(found)
 
 
 @pytest.mark.needs_igb

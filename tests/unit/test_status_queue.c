@@ -84,6 +84,14 @@ static void tear_down(void)
 	ck_assert_int_eq(rmdir(directory), 0);
 }
 
+/* Until nothing waits for its time any more. */
+static void let_time_pass(void)
+{
+	do
+		(void)uv_run(&loop, UV_RUN_ONCE);
+	while (uv_is_active((uv_handle_t *)&s.status.timer));
+}
+
 static void answer(enum err_kind kind)
 {
 	struct err err = ERR_INIT;
@@ -93,13 +101,13 @@ static void answer(enum err_kind kind)
 		(void)err_set(&err, kind, "as the test has it");
 	fake.cb = NULL;
 	cb(fake.ctx, kind == ERR_NONE ? NULL : &err);
-	(void)uv_run(&loop, UV_RUN_NOWAIT);
+	let_time_pass();
 }
 
 static void write_status(void (*done)(void *ctx, const struct err *err))
 {
 	status_queue_write(&s.status, &claim, NULL, json_array(), done, NULL);
-	(void)uv_run(&loop, UV_RUN_NOWAIT);
+	let_time_pass();
 }
 
 static void on_done(void *ctx UNUSED, const struct err *err)
@@ -164,6 +172,30 @@ START_TEST(test_newest_wish_counts)
 }
 END_TEST
 
+START_TEST(test_two_changes_at_once_are_one_write)
+{
+	status_queue_write(&s.status, &claim, NULL, json_array(), NULL, NULL);
+	status_queue_remove(&s.status, &claim);
+	ck_assert_uint_eq(fake.n, 0); /* the answer goes first */
+	let_time_pass();
+	ck_assert_uint_eq(fake.n, 1);
+	ck_assert_str_eq(fake.calls[0], "remove");
+	answer(ERR_NONE);
+	ck_assert(!is_due());
+}
+END_TEST
+
+/* Others wait while it is on its way. */
+START_TEST(test_one_that_is_waited_for_does_not_wait)
+{
+	status_queue_write(&s.status, &claim, NULL, json_array(), on_done, NULL);
+	(void)uv_run(&loop, UV_RUN_NOWAIT);
+	ck_assert_uint_eq(fake.n, 1);
+	answer(ERR_NONE);
+	ck_assert_uint_eq(n_done, 1);
+}
+END_TEST
+
 START_TEST(test_closed_while_under_way)
 {
 	write_status(NULL);
@@ -184,6 +216,8 @@ int main(void)
 	tcase_add_test(tcase, test_forgotten_with_something_newer);
 	tcase_add_test(tcase, test_wanted_again_after_it_was_forgotten);
 	tcase_add_test(tcase, test_newest_wish_counts);
+	tcase_add_test(tcase, test_two_changes_at_once_are_one_write);
+	tcase_add_test(tcase, test_one_that_is_waited_for_does_not_wait);
 	tcase_add_test(tcase, test_closed_while_under_way);
 	suite_add_tcase(suite, tcase);
 	return unit_run_forked(suite);
