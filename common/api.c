@@ -109,6 +109,8 @@ FIELDS_OF(device_fields){
 		"name -> {value, requestPolicy}"),
 	REC_BOOL(struct device, allow_multiple, "allowMultipleAllocations", REC_OPTIONAL,
 		"several claims may share it"),
+	REC_BOOL(struct device, observe, "observe", REC_OPTIONAL,
+		"device.observe comes before device.setup"),
 	REC_PACKED(struct device, alternatives, "alternatives", REC_OPTIONAL,
 		"attribute -> [further values that pool filters find it by]"),
 };
@@ -116,7 +118,7 @@ REC_DESC(rec_device, struct device, "device", device_fields, NULL, "a device of 
 
 FIELDS_OF(device_alloc_fields){
 	REC_SUB(struct device_alloc, device, "device", REC_REQUIRED, struct device, &rec_device,
-		"advertised (setup) or prepared (all others)"),
+		"advertised (observe, setup), observed (setup) or prepared (all others)"),
 	REC_STR(struct device_alloc, claim_uid, "claimUID", REC_REQUIRED, MAX_UID, check_uid,
 		"claim that it is allocated to"),
 	REC_STR(struct device_alloc, share_id, "shareID", REC_OPTIONAL, MAX_UID, check_uid,
@@ -661,6 +663,9 @@ static const struct api_method_info methods[API_METHOD_MAX] = {
 	[API_DEVICE_RESTORE] = {"device.restore", "statd", "manager", &rec_alloc_list,
 		&rec_restore_result, 30000, 0, 0, true,
 		"rebuild what was prepared before a restart; makes nothing in the kernel"},
+	[API_DEVICE_OBSERVE] = {"device.observe", "statd", "manager", &rec_device_alloc,
+		&rec_device_result, 1500, 0, 0, true,
+		"how a device is before its setup, as a part of its state; touches nothing"},
 	[API_DEVICE_SETUP] = {"device.setup", "statd", "manager", &rec_device_alloc,
 		&rec_device_result, 10000, 0, 0, true, "prepare a device for an allocation"},
 	[API_DEVICE_RECOVER] = {"device.recover", "statd", "manager", &rec_device_alloc,

@@ -45,6 +45,9 @@ struct device {
 				      {"version": …} */
 	struct packed *capacity;   /* name -> {"value": …, "requestPolicy": …} */
 	struct rec_bool allow_multiple;
+	/* when it is set up nothing about it tells how it was: it is to be observed before, and
+	 * recorded */
+	struct rec_bool observe;
 	/* attribute's name -> [text, …]: further values that pool filters find it by, as the
 	 * alternative names of an interface; not published */
 	struct packed *alternatives;
@@ -53,7 +56,8 @@ extern const struct rec_desc rec_device;
 
 /* One allocation as a manager sees it. */
 struct device_alloc {
-	struct device *device; /* inventory device for setup; the prepared one for all others */
+	/* of the inventory for observe and setup, or as observed for setup; prepared for all others */
+	struct device *device;
 	char *claim_uid;
 	char *share_id; /* NULL: dedicated */
 	struct strmap consumed_capacity;
@@ -325,6 +329,7 @@ enum api_method {
 	API_MANAGER_APPEARED,
 	/* statd -> manager */
 	API_DEVICE_RESTORE,
+	API_DEVICE_OBSERVE,
 	API_DEVICE_SETUP,
 	API_DEVICE_RECOVER,
 	API_DEVICE_FREE,

@@ -379,6 +379,41 @@ static int check_prepared(struct manager *m, const struct device_alloc *a,
 	return -1;
 }
 
+static bool is_offered(struct manager *m, struct rpc_call *call, const struct device_alloc *a)
+{
+	struct err err;
+
+	if (has_name(m, a->device->name))
+		return true;
+	(void)err_set(&err, ERR_NOT_FOUND, "is not in the inventory of manager '%s'",
+		manager_type_name(m->ops->type));
+	rpc_reply_err(call, &err);
+	return false;
+}
+
+static void on_observe(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
+{
+	const struct device_alloc *a = request;
+	struct device device = {0};
+	const struct device_result result = {.device = &device};
+	struct manager *m = ctx;
+	struct err err = ERR_INIT;
+
+	if (!may_serve(m, call) || !is_offered(m, call, a))
+		return;
+	if (!m->ops->observe) {
+		(void)err_set(&err, ERR_INVALID, "devices of manager '%s' are not observed",
+			manager_type_name(m->ops->type));
+		rpc_reply_err(call, &err);
+		return;
+	}
+	if (m->ops->observe(m->ctx, a, &device, &err) < 0 || device_check(&device, &err) < 0)
+		rpc_reply_err(call, &err);
+	else
+		rpc_reply(call, &result, NULL);
+	rec_fini(&rec_device, &device);
+}
+
 static void prepare(struct manager *m, struct rpc_call *call, const struct device_alloc *a,
 	int (*op)(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err),
 	const char *done)
@@ -401,17 +436,9 @@ static void on_setup(void *ctx, struct rpc_call *call, const void *request, int 
 {
 	const struct device_alloc *a = request;
 	struct manager *m = ctx;
-	struct err err = ERR_INIT;
 
-	if (!may_serve(m, call))
-		return;
-	if (!has_name(m, a->device->name)) {
-		(void)err_set(&err, ERR_NOT_FOUND, "is not in the inventory of manager '%s'",
-			manager_type_name(m->ops->type));
-		rpc_reply_err(call, &err);
-		return;
-	}
-	prepare(m, call, a, m->ops->setup, "device set up");
+	if (may_serve(m, call) && is_offered(m, call, a))
+		prepare(m, call, a, m->ops->setup, "device set up");
 }
 
 static void on_recover(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
@@ -583,6 +610,7 @@ static void on_audit(void *ctx, struct rpc_call *call, const void *request, int 
 
 static const struct rpc_service services[] = {
 	{API_DEVICE_RESTORE, on_restore},
+	{API_DEVICE_OBSERVE, on_observe},
 	{API_DEVICE_SETUP, on_setup},
 	{API_DEVICE_RECOVER, on_recover},
 	{API_DEVICE_FREE, on_free},

@@ -46,6 +46,10 @@ struct manager_ops {
 	/* Rebuilds a prepared device from its stored state; makes nothing in the kernel. */
 	int (*restore)(
 		void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
+	/* NULL: no device asks for it. What setup() will change as it is now, in ret's state,
+	 * which setup() is given; one that is given it keeps it. Touches nothing. */
+	int (*observe)(
+		void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
 	int (*setup)(
 		void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
 	int (*recover)(

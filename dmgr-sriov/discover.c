@@ -539,6 +539,9 @@ static void make_device(const struct function *f, struct device *ret)
 		state.vf_id = f->was.vf_id;
 	vf_make_device(&state, &f->vf, max_mtu, ret);
 	ret->alternatives = alternatives_of(f);
+	/* its port's VLAN is noted nowhere else: a mark needs a link */
+	if (pci_driver_has_no_link(f->vf.driver))
+		ret->observe = (struct rec_bool){true, true};
 	rec_fini(&rec_vf_state, &state);
 }
 

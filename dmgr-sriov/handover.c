@@ -2,6 +2,7 @@
 /*
  * A virtual function in a claim's hands.
  *
+ *	observe: how the port is, of a function without a link
  *	setup:  mark the link, note how port and link were  ->  VLAN of the port
  *	attach: VLAN is still there  ->  into the pod (common/link_move.h)
  *	detach: out of the pod, as it was
@@ -245,14 +246,27 @@ static void forget_record(struct vf_state *state)
 	free(take_ptr(state->port_vlan));
 }
 
+/* What is behind the mark or, where there can be none, was observed. */
+static bool find_note(const struct target *t, struct vf_vlan *ret, const char **alias)
+{
+	struct link_mark mark;
+	const char *note = "";
+
+	*alias = NULL;
+	if (has_link(t))
+		return link_mark_parse(t->link.alias, &mark, &note) &&
+		       vf_note_parse(note, ret, alias);
+	if (t->state.port_vlan)
+		*ret = vf_vlan_of(t->state.port_vlan);
+	return t->state.port_vlan != NULL;
+}
+
 static int record(
 	struct sriov *s, const struct device_alloc *a, struct target *t, struct err *err)
 {
-	const char *note = "", *alias = NULL;
-	struct link_mark mark;
 	struct vf_vlan noted;
-	const bool is_noted = has_link(t) && link_mark_parse(t->link.alias, &mark, &note) &&
-			      vf_note_parse(note, &noted, &alias);
+	const char *alias;
+	const bool is_noted = find_note(t, &noted, &alias);
 
 	forget_record(&t->state);
 	if (record_link(s, t, alias, err) < 0)
@@ -312,6 +326,17 @@ static void make_prepared(struct target *t, struct device *ret)
 	t->state.driver = xstrdup(t->vf.driver);
 	t->state.vf_id = (struct rec_int){.v = t->vf.id, .set = true};
 	vf_make_device(&t->state, &t->vf, t->link.max_mtu, ret);
+}
+
+int sriov_observe(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err)
+{
+	cleanup_target struct target t = {0};
+	struct sriov *s = ctx;
+
+	if (open_target(s, a, &t, err) < 0 || record(s, a, &t, err) < 0)
+		return -1;
+	make_prepared(&t, ret);
+	return 0;
 }
 
 int sriov_setup(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err)

@@ -215,6 +215,7 @@ const struct manager_ops sriov_ops = {
 	.use_prepared = use_prepared,
 	.take_appeared = sriov_take_appeared,
 	.restore = sriov_restore,
+	.observe = sriov_observe,
 	.setup = sriov_setup,
 	.recover = sriov_recover,
 	.free = sriov_free,

@@ -68,6 +68,8 @@ void sriov_take_appeared(void *ctx, struct strlist *ret);
 /* Takes note of where a device's link is after an operation of ours that may have moved it. */
 void sriov_settle(struct sriov *s, const char *device);
 void sriov_forget_seen(struct sriov *s);
+/* How the port of a function without a link is: there is no mark to note it behind. */
+int sriov_observe(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);
 /* Marks the link, records it, puts the port into the claim's VLAN. ERR_CONFLICT: another claim
  * has it. ERR_BUSY: its link is in another network namespace. */
 int sriov_setup(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err);

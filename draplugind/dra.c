@@ -212,8 +212,9 @@ static void work_fini(struct work *work)
 	free(work->error);
 }
 
-static void batch_free(struct batch *batch)
+static void batch_answer(struct batch *batch)
 {
+	batch->task->reply(batch);
 	for (size_t i = 0; i < batch->n_works; i++)
 		work_fini(&batch->works[i]);
 	free(batch->works);
@@ -256,16 +257,13 @@ static void work_done(struct work *work)
 {
 	struct batch *batch = work->batch;
 	struct dra *dra = batch->dra;
-	const bool is_last = --batch->n_open == 0;
 	struct work *next;
 
+	log_work(work);
 	DL_DELETE(dra->works, work);
 	next = first_work(dra, work->claim.uid);
-	if (is_last)
-		batch->task->reply(batch);
-	log_work(work);
-	if (is_last)
-		batch_free(batch);
+	if (--batch->n_open == 0)
+		batch_answer(batch);
 	if (next)
 		work_start(next);
 }
@@ -381,10 +379,8 @@ static void batch_start(struct batch *batch)
 		if (!busy)
 			work_start(work);
 	}
-	if (--batch->n_open == 0) {
-		batch->task->reply(batch);
-		batch_free(batch);
-	}
+	if (--batch->n_open == 0)
+		batch_answer(batch);
 }
 
 static void take_batch(struct dra *dra, struct grpc_call *call, const struct task *task,

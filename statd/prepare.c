@@ -11,7 +11,8 @@
  * found to be right. What the claim holds and is not allocated any more is let go of; then the plan is
  * made again, since another claim may have taken a device meanwhile. Then the rows are inserted,
  * unfinished, and the record written: from here on nobody else gets the devices, and a restart knows
- * what may have been done. Each device that is set up is recorded, with what its manager needs to put
+ * what may have been done. A device that would not tell afterwards how it was is observed before it is
+ * set up, and that recorded. Each device that is set up is recorded, with what its manager needs to put
  * it back. With the last one all rows are finished, and the claim is prepared.
  *
  * The claim's status is for users and for the next boot; it is written when the kubelet has its answer,
@@ -361,9 +362,33 @@ static void on_set_up(void *ctx, const struct err *err, const void *result, int 
 		setup_next(p);
 }
 
+static void on_observed(
+	void *ctx, const struct err *err, const void *result, int *fds UNUSED)
+{
+	struct prepare *p = ctx;
+	const struct device_result *r = result;
+	struct alloc_row row;
+	struct err mine;
+
+	if (err) {
+		setup_failed(p, err);
+		return;
+	}
+	if (row_take(p->s, p->fresh.v[p->at], &row)) {
+		row_set_prepared(&row, r->device);
+		row.prepared->observe = (struct rec_bool){0}; /* it has been */
+		row_put(p->s, &row);
+	}
+	if (record_save(p->s, p->ref.uid, &mine) < 0)
+		prepare_undo(p, &mine);
+	else
+		setup_next(p);
+}
+
 static void setup_next(struct prepare *p)
 {
 	const struct alloc_row *row;
+	struct rpc_conn *manager;
 	struct device_alloc a;
 
 	if (p->at == p->fresh.n) {
@@ -372,9 +397,14 @@ static void setup_next(struct prepare *p)
 	}
 	row = row_at(p);
 	a = row_alloc(row);
-	p->sent = statd_manager(p->s, manager_type_parse(row->manager)) != NULL;
-	(void)rpc_start(p->s->loop, statd_manager(p->s, manager_type_parse(row->manager)),
-		API_DEVICE_SETUP, &a, NULL, 0, on_set_up, p);
+	manager = statd_manager(p->s, manager_type_parse(row->manager));
+	p->sent = manager && !row->prepared->observe.v;
+	if (row->prepared->observe.v)
+		(void)rpc_start(p->s->loop, manager, API_DEVICE_OBSERVE, &a, NULL, 0,
+			on_observed, p);
+	else
+		(void)rpc_start(
+			p->s->loop, manager, API_DEVICE_SETUP, &a, NULL, 0, on_set_up, p);
 }
 
 /* --- answer, STATUS ----------------------------------------------------------------------- */
@@ -384,13 +414,13 @@ static void answer(struct prepare *p)
 	struct claim_prepare_result result;
 	char count[16];
 
-	plan_result(&p->plan, &p->s->tables, &result);
-	rpc_reply(p->call, &result, NULL);
-	rec_fini(api_method_info(API_CLAIM_PREPARE)->result, &result);
 	(void)snprintf(count, sizeof(count), "%zu", p->fresh.n);
 	LOG(INFO,
 		FIELDS(F("claim", p->ref.uid), F("pod", p->plan.pod_uid), F("devices", count)),
 		p->fresh.n ? "claim prepared" : "claim was prepared already");
+	plan_result(&p->plan, &p->s->tables, &result);
+	rpc_reply(p->call, &result, NULL);
+	rec_fini(api_method_info(API_CLAIM_PREPARE)->result, &result);
 }
 
 /* It has the plan's devices and no others of ours. */

@@ -100,10 +100,10 @@ static void on_let_go(void *ctx, const struct err *failure)
 			"failed to free resources for claim");
 		rpc_reply_err(u->call, &err);
 	} else {
-		rpc_reply(u->call, &none, NULL);
 		LOG(INFO, FIELDS(F("claim", u->ref.uid)),
 			u->n_rows ? "freed resources for claim"
 				  : "no allocation found for claim");
+		rpc_reply(u->call, &none, NULL);
 	}
 	unprepare_end(u);
 }

@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # crashwalk.sh [ARGS of crash_walk.py]: the crash walk where there are dummy links, on this machine or
-# else in the test VM; with --manager sriov in the VM, whose adapters have virtual functions. NETCLAIM_BUILD
-# says which build. All of it takes the better part of an hour in a VM without KVM, and several with virtual
-# functions; --every and --offset take a part, --containerd another runtime.
+# else in the test VM; with --manager sriov in VMs, whose adapters have virtual functions: a VM has one set of them
+# and much to wait for, so several share the walks (NETCLAIM_VMS=3). NETCLAIM_BUILD says which build. All of it takes
+# the better part of an hour in a VM without KVM, and more with virtual functions; --every and --offset take a part,
+# --containerd another runtime.
 set -euo pipefail
 tests=$(dirname "$(dirname "$(realpath "$0")")")
 # an absolute path stays one
@@ -23,7 +24,29 @@ walk=(env PYTHONDONTWRITEBYTECODE=1 "NETCLAIM_BUILD=$build" /usr/bin/python3 "$t
 if ! $sriov && unshare --net ip link add type dummy 2>/dev/null; then
 	exec "${walk[@]}"
 fi
-command=$(mktemp)
-trap 'rm -f "$command"' EXIT
-printf 'exec %s\n' "${walk[*]@Q}" >"$command"
-"$tests/vm/vmtest.sh" "$command" -t 21600
+# in_vm COMMAND...
+in_vm() {
+	local command status=0
+	command=$(mktemp)
+	printf 'exec %s\n' "${*@Q}" >"$command"
+	"$tests/vm/vmtest.sh" "$command" -t 21600 || status=$?
+	rm -f "$command"
+	return $status
+}
+
+if ! $sriov || [[ " $*" = *" --every"* ]]; then
+	in_vm "${walk[@]}"
+	exit
+fi
+vms=${NETCLAIM_VMS:-3}
+started=()
+for ((n = 0; n < vms; n++)); do
+	in_vm "${walk[@]}" --every "$vms" --offset "$n" > >(sed -u "s/^/vm $n: /") 2>&1 &
+	started+=($!)
+done
+trap 'kill "${started[@]}" 2>/dev/null || true' EXIT
+status=0
+for pid in "${started[@]}"; do
+	wait "$pid" || status=$?
+done
+exit $status

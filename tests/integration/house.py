@@ -239,7 +239,7 @@ class MockManager:
         self.reclaimed = {}
         self.devices = devices
         methods = {"device.restore": self._restore, "device.audit": self._audit, "device.setup": self._setup,
-                   "device.recover": self._setup, "device.free": self._empty,
+                   "device.observe": self._observe, "device.recover": self._setup, "device.free": self._empty,
                    "device.check": self._check, "device.attach": self._attach,
                    "device.detach": self._detach, "device.reclaim": self._reclaim}
         self.peer = mprpc.connect(house.runtime_dir / "manager.sock",
@@ -280,6 +280,10 @@ class MockManager:
     def _audit(self, params):
         known = params.get("claimUIDs", [])
         return {"leftovers": [left for left in self.leftovers if left["claimUID"] not in known]}
+
+    def _observe(self, params):
+        device = params["device"]
+        return {"device": {**device, "state": {**device["state"], "Observed": True}}}
 
     def _setup(self, params):
         return {"device": {**params["device"], **self.prepared}}

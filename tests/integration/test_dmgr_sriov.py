@@ -179,7 +179,7 @@ def test_inventory(statd, start, host, tree):
                                   **mtu["vf1"])},
         {"name": DEV2,
          "state": {"Addr": VF2, "Driver": "vfio-pci", "VFID": 2, "KernelIfaceName": "", **seen},
-         "attributes": attributes(pciBusID=VF2, driver="vfio-pci", vfID=2, rdma=False, **same)},
+         "attributes": attributes(pciBusID=VF2, driver="vfio-pci", vfID=2, rdma=False, **same), "observe": True},
     ]
     assert statd.notes == []
     process.wait_log("serving 3 devices")
@@ -858,8 +858,9 @@ def test_reclaim_of_a_function_of_user_space(statd, tree, host, manager):
 def test_function_of_user_space(statd, host, pod, manager):
     """It has no link, so nothing is marked and nothing moves."""
     device = manager.devices[DEV2]
+    assert device.pop("observe") is True, "nothing about it would tell how its port was"
     prepared = statd.setup(device)
-    assert prepared["device"] == device
+    assert prepared["device"] == device == statd.call("device.observe", prepared)["device"]
     assert statd.setup(device) == prepared
     assert statd.call("device.recover", prepared)["device"] == device
     for call in (statd.attach, statd.detach):

@@ -468,6 +468,61 @@ def test_killed_while_a_device_is_set_up(at):
     assert [r["DeviceName"] for r in at.house.rows()] == ["dummy0"] and "Unfinished" not in at.house.rows()[0]
 
 
+@pytest.fixture
+def observed(at):
+    """Devices that are observed before they are set up; and a claim of one."""
+    at.dummy.publish([{**h.dedicated(f"dummy{i}"), "observe": True} for i in range(3)])
+    at.claim = h.Claim(at.house, "c1", [result("dummy0")], pod_uid="pod-1")
+    return at
+
+
+def states_in_the_record(at):
+    record, = at.house.records().values()
+    return [d["Prepared"]["state"] for d in record["devices"]]
+
+
+def test_device_that_is_observed_before_it_is_set_up(observed):
+    """Once; it is set up with what was seen."""
+    at = observed
+    at.front.call("claim.prepare", at.claim.ref)
+    seen, = at.dummy.asked("device.observe")
+    assert seen["device"]["state"] == {"Name": "dummy0"}
+    setup, = at.dummy.asked("device.setup")
+    assert setup["device"]["state"] == {"Name": "dummy0", "Observed": True} and "observe" not in setup["device"]
+    at.unprepare(at.claim)
+    assert at.frees() == [("dummy0", at.claim.uid)] and at.house.rows() == []
+
+
+def test_device_that_cannot_be_observed(observed):
+    """Nothing was touched, so nothing is undone."""
+    at = observed
+    at.dummy.failures["device.observe", "dummy0"] = mprpc.Error("busy", "nobody knows")
+    assert "failed to prepare device dummy0: nobody knows" in at.refused(at.claim)
+    assert at.dummy.asked("device.setup") == at.frees() == at.house.rows() == [] and at.house.records() == {}
+    at.dummy.failures.clear()
+    at.front.call("claim.prepare", at.claim.ref)
+
+
+def test_killed_while_an_observed_device_is_set_up(observed):
+    """What was seen is known, whether it is undone or set up once more."""
+    at = observed
+    setup = at.dummy.peer.methods["device.setup"]
+
+    def die(*args):
+        assert states_in_the_record(at) == [{"Name": "dummy0", "Observed": True}]
+        at.statd.kill()
+        return setup(*args)
+    at.dummy.peer.methods["device.setup"] = die
+    with pytest.raises((mprpc.Error, EOFError, OSError)):
+        at.front.call("claim.prepare", at.claim.ref)
+    at.close()
+    at.statd = at.house.start_statd()
+    at.connect()
+    procs_module.wait_for(lambda: at.house.rows() == [], 10, "what was begun being undone")
+    freed, = at.dummy.asked("device.free")
+    assert freed["device"]["state"] == {"Name": "dummy0", "Observed": True}
+
+
 def test_killed_while_a_device_is_attached(at, netns):
     """The record names the sandbox before the device moves."""
     at.prepare("c1", [result("dummy0")])

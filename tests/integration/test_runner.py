@@ -5,6 +5,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -44,12 +45,12 @@ def test_check_program(rundir, tap, script, expected):
     log = rundir / "tap"
     if tap is not None:
         log.write_text(tap)
-    status = runner.run(["sh", "-c", script], rundir / "output", 10, show=False)
+    status = runner.run(["sh", "-c", script], rundir / "output", 10, shown=False)
     assert counts(runner.read_tap("unit", "test_x", log, status)) == expected
 
 
 def test_program_that_hangs_is_killed_with_its_children(rundir):
-    status = runner.run(["sh", "-c", "echo $$; sleep 60 & wait"], rundir / "output", 0.5, show=False)
+    status = runner.run(["sh", "-c", "echo $$; sleep 60 & wait"], rundir / "output", 0.5, shown=False)
     assert status is None
     session = int((rundir / "output").read_text())
     procs.wait_for(lambda: not procs.session_members({session}), what="the end of the session")
@@ -73,6 +74,35 @@ def test_pytest_run(rundir, xml, status, expected):
     if xml is not None:
         junit.write_text(xml)
     assert counts(runner.pytest_results("integration", junit, status)) == expected
+
+
+def test_suites_beside_others_are_shown_in_one_piece(monkeypatch, capfd):
+    """They all count, and one that breaks off is a failure and not the end of the others."""
+    halfway = threading.Event()
+
+    def beside(suite, _build):
+        runner.say("first word")
+        halfway.set()
+        assert main_runs.wait(30)
+        runner.say("last word")
+        return [runner.Result(suite, "b", runner.PASSED)]
+
+    def broken(_suite, _build):
+        raise OSError("no such thing")
+
+    def main(suite, _build):
+        assert halfway.wait(30)
+        runner.say("in between")
+        main_runs.set()
+        return [runner.Result(suite, "a", runner.PASSED)]
+    main_runs = threading.Event()
+    monkeypatch.setattr(runner, "SUITES", {name: [(name, function, runner.BUILD)] for name, function in
+                                           (("main", main), ("vm", beside), ("cluster", broken))})
+    results = runner.run_all()
+    assert [(r.suite, r.outcome) for r in results] == [
+        ("main", runner.PASSED), ("vm", runner.PASSED), ("cluster", runner.FAILED)]
+    said = capfd.readouterr().out
+    assert said.index("in between") < said.index("first word\nlast word\n") < said.index("OSError: no such thing")
 
 
 def test_that_waits_for_ever_fails_alone(rundir):

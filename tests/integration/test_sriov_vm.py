@@ -5,6 +5,7 @@ all that ip(8) can tell."""
 import contextlib
 import json
 import os
+import queue
 import random
 import socket
 import subprocess
@@ -461,6 +462,13 @@ class Manager(managed.Statd):
         self.restore()
         self.devices = {d["name"]: d for d in self.inventories.get(timeout=60)["devices"]}
 
+    def device(self, addr):
+        """As it is by now."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self.devices = {d["name"]: d for d in self.inventories.get_nowait()["devices"]}
+        return self.devices[device_name(addr)]
+
     def setup(self, addr, **config):
         allocation = {"device": self.devices[device_name(addr)], "claimUID": str(uuid.uuid4()), "config": config}
         return {**allocation, "device": self.call("device.setup", allocation)["device"]}
@@ -486,6 +494,31 @@ def dressed_alone(manager, functions):
     dress(addr, 1)
     yield addr
     undress(addr, 1)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_setup_of_a_function_of_user_space_that_was_cut_off(manager, functions, again):
+    """It has no link to note the administrator's VLAN on; it was observed before, and that is known."""
+    pf, addr = sriovlib.pfs()[1], functions()[sriovlib.pfs()[1], 4]
+    try:
+        sriovlib.bind(addr, "vfio-pci")
+        wait_for(lambda: manager.device(addr).get("observe"), 20, "the new driver")
+        ip("link", "set", link_of(pf), "vf", 4, "vlan", 33, "qos", 2)
+        before = sriovlib.snapshot()
+        allocation = {"device": manager.device(addr), "claimUID": str(uuid.uuid4()), "config": {"vlan": 1001}}
+        observed = {**allocation, "device": manager.call("device.observe", allocation)["device"]}
+        assert_as_before(before)
+        manager.call("device.setup", observed)
+        assert vlan_of(pf, 4) == 1001
+        if again:  # nobody has heard the answer
+            observed = {**observed, "device": manager.call("device.observe", observed)["device"]}
+            manager.call("device.setup", observed)
+        assert manager.call("device.free", observed) == {}
+        assert_as_before(before)
+    finally:
+        ip("link", "set", link_of(pf), "vf", 4, "vlan", 0)
+        sriovlib.bind(addr, None)
+    wait_for(lambda: link_of(addr), 20, "its link")
 
 
 @pytest.mark.parametrize("name,alias", [
