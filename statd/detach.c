@@ -105,7 +105,7 @@ static void on_reclaimed(void *ctx, const struct err *err, const void *result, i
 		row_done(j, err);
 		return;
 	}
-	(void)err_set(&unknown, ERR_UNAVAILABLE,
+	(void)err_set(&unknown, ERR_BUSY,
 		"sandbox %s may be running still, and until nrihookd hands its namespace over or "
 		"says that it has ended its devices are not known to be free",
 		j->sandbox_id);

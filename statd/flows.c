@@ -232,6 +232,56 @@ void record_save_or_log(struct statd *s, const char *claim_uid)
 			"the record of a claim is not up to date");
 }
 
+/* Takes the row. */
+static void put_back(struct statd *s, struct alloc_row *row, const struct err *why)
+{
+	struct err err;
+
+	free(row->problem);
+	row->problem = xstrdup(why->message);
+	str_sanitize(row->problem); /* it goes into a record, which is JSON */
+	row->unfinished = (struct rec_bool){true, true};
+	if (table_insert(s->tables.allocations, row, &err) < 0)
+		LOG(ERROR, FIELDS(F("err", err.message)), "an allocation's row is there already");
+}
+
+/* Takes the row. */
+static void check_pods(struct statd *s, struct alloc_row *row)
+{
+	record_check_pod(s, row->pod_uid);
+	for (size_t i = 0; i < row->pods.n; i++)
+		record_check_pod(s, row->pods.v[i]);
+	rec_fini(&rec_alloc_row, row);
+}
+
+/* All within one turn of the loop: nobody sees the rows gone while the record has them. */
+int rows_delete(
+	struct statd *s, const char *claim_uid, const struct strlist *keys, struct err *err)
+{
+	struct alloc_row *rows = xcalloc(keys->n + 1, sizeof(*rows));
+	size_t n = 0;
+	int rc;
+
+	db_begin(s->tables.db);
+	for (size_t i = 0; i < keys->n; i++) {
+		n += row_take(s, keys->v[i], &rows[n]);
+		(void)table_delete(s->tables.allocations, keys->v[i]);
+	}
+	rc = record_save(s, claim_uid, err);
+	if (rc < 0 && n > 0) {
+		(void)err_wrap(err, "the devices are free, and stay held");
+		release_later(s, claim_uid, false);
+	}
+	for (size_t i = 0; i < n; i++)
+		if (rc < 0)
+			put_back(s, &rows[i], err);
+		else
+			check_pods(s, &rows[i]);
+	db_commit(s->tables.db);
+	free(rows);
+	return rc;
+}
+
 void status_follow_rows(struct statd *s, const struct claim_ref *claim)
 {
 	const struct table_row *at =

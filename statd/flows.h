@@ -114,6 +114,12 @@ void add_pod_locks(const struct statd *s, const char *claim_uid, struct locks *l
 /* Writes the claim's record, and marks its pods, by its rows and by whether its status is due; one
  * that holds nothing any more has none. */
 int record_save(struct statd *s, const char *claim_uid, struct err *err);
+/* Deletes the claim's rows under these keys together with their place in the record: no row is gone that
+ * the record has, or a restart would find its device in two. Where that cannot be written they stay,
+ * unfinished, so that nobody gets the device and nothing takes it for set up, and are tried again
+ * (release.c). No keys: the record is written. */
+int rows_delete(
+	struct statd *s, const char *claim_uid, const struct strlist *keys, struct err *err);
 /* Where the kernel has been changed already: what the record says is then behind, and the same flow
  * brings it up to date when it is repeated. */
 void record_save_or_log(struct statd *s, const char *claim_uid);

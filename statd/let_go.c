@@ -119,61 +119,14 @@ static void free_next(struct letting_go *l)
 
 /* --- RECORD ------------------------------------------------------------------------------- */
 
-/* Takes the row. */
-static void check_pods(struct statd *s, struct alloc_row *row)
-{
-	record_check_pod(s, row->pod_uid);
-	for (size_t i = 0; i < row->pods.n; i++)
-		record_check_pod(s, row->pods.v[i]);
-	rec_fini(&rec_alloc_row, row);
-}
-
-/* Takes the row. */
-static void put_back(struct letting_go *l, struct alloc_row *row, const struct err *why)
-{
-	struct err err;
-
-	free(row->problem);
-	row->problem = xstrdup(why->message);
-	str_sanitize(row->problem); /* it goes into a record, which is JSON */
-	if (table_insert(l->s->tables.allocations, row, &err) < 0)
-		LOG(ERROR, FIELDS(F("claim", l->claim_uid), F("err", err.message)),
-			"an allocation's row is there already");
-}
-
-/* All within one turn of the loop: nobody sees the rows gone while the record has them. */
-static void delete_freed(struct letting_go *l)
-{
-	struct alloc_row *rows = xcalloc(l->freed.n + 1, sizeof(*rows));
-	struct err err;
-	size_t n = 0;
-
-	db_begin(l->s->tables.db);
-	for (size_t i = 0; i < l->freed.n; i++) {
-		n += row_take(l->s, l->freed.v[i], &rows[n]);
-		(void)table_delete(l->s->tables.allocations, l->freed.v[i]);
-	}
-	if (record_save(l->s, l->claim_uid, &err) < 0) {
-		(void)err_wrap(&err, "the devices are free, and stay held");
-		for (size_t i = 0; i < n; i++)
-			put_back(l, &rows[i], &err);
-		err_join(&l->err, &err);
-	} else {
-		for (size_t i = 0; i < n; i++)
-			check_pods(l->s, &rows[i]);
-	}
-	db_commit(l->s->tables.db);
-	free(rows);
-}
-
 static void let_go_end(struct letting_go *l)
 {
 	void (*done)(void *ctx, const struct err *err) = l->done;
+	struct err err = l->err, held;
 	void *ctx = l->ctx;
-	struct err err;
 
-	delete_freed(l);
-	err = l->err;
+	if (rows_delete(l->s, l->claim_uid, &l->freed, &held) < 0)
+		err_join(&err, &held);
 	strlist_fini(&l->keys);
 	strlist_fini(&l->freed);
 	strlist_fini(&l->sandboxes);

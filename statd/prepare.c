@@ -545,13 +545,17 @@ static void on_undone(void *ctx, const struct err *err)
  * call has left unfinished has, wherever this one failed. */
 static void delete_untouched(struct prepare *p, size_t from)
 {
-	cleanup_free char *pod_uid = xstrdup(p->plan.pod_uid);
+	struct strlist keys = {0};
+	struct err err;
 
 	for (size_t i = from; i < p->fresh.n; i++)
 		if (!strlist_has(&p->begun, p->fresh.v[i]))
-			(void)table_delete(p->s->tables.allocations, p->fresh.v[i]);
-	record_save_or_log(p->s, p->ref.uid);
-	record_check_pod(p->s, pod_uid);
+			strlist_add(&keys, p->fresh.v[i]);
+	if (rows_delete(p->s, p->ref.uid, &keys, &err) < 0)
+		LOG(ERROR, FIELDS(F("claim", p->ref.uid), F("err", err.message)),
+			"the record of a claim is not up to date");
+	record_check_pod(p->s, p->plan.pod_uid);
+	strlist_fini(&keys);
 }
 
 static void prepare_undo(struct prepare *p, const struct err *err)

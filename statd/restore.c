@@ -44,6 +44,16 @@ static void mark_interrupted(struct alloc_row *row)
 	row->problem = xstrdup("the driver ended while it was attached or taken back");
 }
 
+/* One that was prepared counts more than one that was only begun, or was being given back. */
+static void make_way_for(struct statd *s, const struct alloc_row *row)
+{
+	cleanup_buf struct buf key = BUF_INIT;
+	const struct alloc_row *there = table_get(s->tables.allocations, row_key(row, &key));
+
+	if (there && there->unfinished.v && !row->unfinished.v)
+		(void)table_delete(s->tables.allocations, key.data);
+}
+
 static void insert_recorded(struct statd *s, struct claim_record *record)
 {
 	struct err err;
@@ -53,6 +63,7 @@ static void insert_recorded(struct statd *s, struct claim_record *record)
 
 		record->devices.v[i] = (struct alloc_row){0};
 		mark_interrupted(&row);
+		make_way_for(s, &row);
 		if (table_insert(s->tables.allocations, &row, &err) < 0)
 			LOG(ERROR, FIELDS(F("claim", record->uid), F("err", err.message)),
 				"two records say that their claim has this device; the first one read counts");

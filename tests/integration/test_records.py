@@ -246,14 +246,63 @@ def test_device_is_held_until_the_record_is_without_it(at, kept):
         assert "the devices are free, and stay held" in at.refused(c, "unprepare")
         assert [row["DeviceName"] for row in at.house.rows()] == ["dummy0", "dummy1"]
         assert "stay held" in at.house.rows()[0]["Problem"]
-        assert "is still held by claim" in at.refused(at.rival())
+        assert "given back by it" in at.refused(at.rival())
+        if kept:  # it is not taken for set up, though the claim is as it was
+            at.refused(c)
+        at.statd.kill()
     finally:
         claims.chmod(0o700)
-    at.kill_statd()
+    at.close()
+    at.statd = at.house.start_statd()
+    at.connect()
     assert [row["DeviceName"] for row in at.house.rows()] == ["dummy0", "dummy1"]
     at.unprepare(c)
     assert at.house.rows() == [] and at.house.records() == {}
     at.front.call("claim.prepare", at.rival(name="next").ref)
+
+
+def test_claim_whose_devices_are_free_and_held_is_set_up_anew(at):
+    """A kubelet that asks for it again does not get what was put back to how it was before the claim."""
+    c = at.prepare("c1", [result("dummy0", "r0"), result("dummy1", "r1")])
+    claims = at.house.state_dir / "claims"
+    claims.chmod(0o500)
+    try:
+        at.refused(c, "unprepare")
+    finally:
+        claims.chmod(0o700)
+    at.front.call("claim.prepare", c.ref)
+    assert [s["device"]["name"] for s in at.dummy.asked("device.setup")] == ["dummy0", "dummy1"] * 2
+    assert not any("Unfinished" in row or "Problem" in row for row in at.house.rows())
+    at.unprepare(c)
+
+
+def test_devices_that_are_free_and_held_are_let_go_of_later(at):
+    c = at.prepare("c1", [result("dummy0")])
+    (at.house.state_dir / "claims").chmod(0o500)
+    at.refused(c, "unprepare")
+    (at.house.state_dir / "claims").chmod(0o700)
+    procs_module.wait_for(lambda: at.house.rows() == [], 20, "the row's end, though nobody asks again")
+    assert at.house.records() == {}
+
+
+def test_device_in_two_records(at):
+    """That of the claim which has it prepared counts."""
+    c = at.prepare("c1", [result("dummy0")])
+    path = at.house.state_dir / "claims" / f"{c.uid}.json"
+    at.house.wait_status_written()
+    record = json.loads(path.read_text())
+    at.statd.kill()
+    for uid in "00000000-0000-4000-8000-000000000000", "ffffffff-ffff-4fff-8fff-ffffffffffff":  # read before, and after
+        other = json.loads(json.dumps(record).replace(c.uid, uid))
+        other["devices"][0]["Unfinished"] = True
+        path.with_name(f"{uid}.json").write_text(json.dumps(other))
+        path.with_name(f"{uid}.json").chmod(0o600)
+        os.chown(path.with_name(f"{uid}.json"), *map(int, h.STATD_USER.split(":")))
+    at.close()
+    at.statd = at.house.start_statd()
+    at.connect()
+    assert [(row["ClaimUID"], row.get("Unfinished")) for row in at.house.rows()] == [(c.uid, None)]
+    assert at.frees() == []
 
 
 def limit_descriptors(pid, soft, hard):
