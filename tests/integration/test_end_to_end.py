@@ -202,6 +202,7 @@ def test_one_daemon_is_killed_between_all_steps(world, name):
 
 def test_a_link_that_is_gone_is_made_again(world):
     world.prepare()
+    assert world.claim.status
     status = world.claim.status_path.read_bytes()
     world.node.lab.check("ip", "link", "del", "dummy0")
     world.run()
