@@ -29,7 +29,7 @@ DEVICE = {"name": "dummy0", "ifName": "dummy0", "kernelIfName": "dummy0", "state
           "attributes": {"kind": {"string": "dummy"}, "numa": {"int": 1}}, "capacity": {"mac": {"value": "1"}},
           "allowMultipleAllocations": True}
 ALLOCATION = {"device": DEVICE, "claimUID": UID, "shareID": SHARE, "consumedCapacity": {"mac": "1"}, "config": CONFIG}
-ATTACH = {"allocation": ALLOCATION, "ifName": "net1", "sandboxID": "0d1bc9a6"}
+ATTACH = {"allocation": ALLOCATION, "ifName": "net1", "sandboxID": "0d1bc9a6", "mayBeThere": True}
 CLAIM = {"namespace": "default", "name": "c1", "uid": UID}
 DEVICE_ROW = {"Name": "dummy0", "Manager": "dummy", "Dev": {"Name": "dummy0"}, "Device": DEVICE, "Pool": "net"}
 ALLOC_ROW = {"DeviceName": "dummy0", "Manager": "dummy", "PreparedDevice": {"Name": "dummy0"}, "LogicalPool": "net",
@@ -45,6 +45,8 @@ RECORDS = {
     "manager.devices": ({"devices": [DEVICE]}, {}),
     "device.restore": ({"allocations": [ALLOCATION]},
                        {"verdicts": [{"device": DEVICE, "error": None}, {"device": None, "error": "gone"}]}),
+    "device.observe": ({**ALLOCATION, "device": {**DEVICE, "observe": True}}, {"device": DEVICE}),
+    "device.reclaim": (ALLOCATION, {"notFound": True}),
     "device.setup": (ALLOCATION, {"device": DEVICE}),
     "device.check": ({"names": ["net1", "net2"], "claimUIDs": [UID]}, {}),
     "device.attach": (ATTACH, {"ifName": "net1", "wasThere": False}),
