@@ -45,8 +45,8 @@ struct device {
 				      {"version": …} */
 	struct packed *capacity;   /* name -> {"value": …, "requestPolicy": …} */
 	struct rec_bool allow_multiple;
-	/* when it is set up nothing about it tells how it was: it is to be observed before, and
-	 * recorded */
+	/* how it was before its setup cannot be read from it afterwards: device.observe comes first, and
+	 * its answer is recorded */
 	struct rec_bool observe;
 	/* attribute's name -> [text, …]: further values that pool filters find it by, as the
 	 * alternative names of an interface; not published */

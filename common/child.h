@@ -4,8 +4,8 @@
 /*
  * A child that keeps for its parent what the parent gives up. It is forked while the parent is
  * privileged, serves one socket, and ends with its parent, or when the parent closes the socket.
- * Nobody waits for it: one that hangs in the kernel does not end when it is told, and that it has
- * ended is seen on the socket.
+ * Nobody waits for it: one that hangs in the kernel does not end on request, and its end is seen on
+ * the socket.
  */
 
 #include "common/err.h"

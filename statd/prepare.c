@@ -339,21 +339,29 @@ static void mark_finished(struct prepare *p)
 	db_commit(p->s->tables.db);
 }
 
+/* The device at hand as its manager has returned it; it need not be observed any more. */
+static void keep_device(struct prepare *p, const struct device *device)
+{
+	struct alloc_row row;
+
+	if (!row_take(p->s, p->fresh.v[p->at], &row))
+		return;
+	row_set_prepared(&row, device);
+	row.prepared->observe = (struct rec_bool){0};
+	row_put(p->s, &row);
+}
+
 static void on_set_up(void *ctx, const struct err *err, const void *result, int *fds UNUSED)
 {
 	struct prepare *p = ctx;
 	const struct device_result *r = result;
-	struct alloc_row row;
 	struct err mine;
 
 	if (err) {
 		setup_failed(p, err);
 		return;
 	}
-	if (row_take(p->s, p->fresh.v[p->at], &row)) {
-		row_set_prepared(&row, r->device);
-		row_put(p->s, &row);
-	}
+	keep_device(p, r->device);
 	if (++p->at == p->fresh.n)
 		finish(p);
 	else if (record_save(p->s, p->ref.uid, &mine) < 0)
@@ -367,18 +375,13 @@ static void on_observed(
 {
 	struct prepare *p = ctx;
 	const struct device_result *r = result;
-	struct alloc_row row;
 	struct err mine;
 
 	if (err) {
 		setup_failed(p, err);
 		return;
 	}
-	if (row_take(p->s, p->fresh.v[p->at], &row)) {
-		row_set_prepared(&row, r->device);
-		row.prepared->observe = (struct rec_bool){0}; /* it has been */
-		row_put(p->s, &row);
-	}
+	keep_device(p, r->device);
 	if (record_save(p->s, p->ref.uid, &mine) < 0)
 		prepare_undo(p, &mine);
 	else

@@ -6,7 +6,7 @@ import threading
 
 
 def run(commands, on_line):
-    """Runs each command with this Python, and tells on_line(number, line) of what each says. Returns the greatest
+    """Runs each command with this Python, and calls on_line(number, line) with what each prints. Returns the greatest
     status; 2 if one of them came to no end of its own. With this process they end, too."""
     children = [subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True) for command in commands]
 

@@ -236,7 +236,7 @@ def test_status_of_a_claim_that_is_unprepared_by_half(at):
 
 @pytest.mark.parametrize("kept", [0, 1])
 def test_device_is_held_until_the_record_is_without_it(at, kept):
-    """Free in the kernel and in the table, and somebody else's then, it would be two claims' after a restart."""
+    """Free in the kernel and in the table, and then given to another claim, it would be two claims' after a restart."""
     c = at.prepare("c1", [result("dummy0", "r0"), result("dummy1", "r1")])
     if kept:
         at.dummy.failures["device.free", "dummy1"] = mprpc.Error("internal", "stuck")
