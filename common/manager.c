@@ -356,11 +356,32 @@ static bool may_serve(struct manager *m, struct rpc_call *call)
 	return false;
 }
 
-static void log_done(const struct device_alloc *a, const char *sandbox, const char *what)
+/* What a line of the log says of a call. The line is written after the answer, which lets go of the
+ * request, so that nobody waits for it. */
+struct log_line {
+	char *device, *claim, *share, *sandbox;
+};
+
+static struct log_line log_line_of(const struct device_alloc *a, const char *sandbox)
+{
+	return (struct log_line){xstrdup(a->device->name), xstrdup(a->claim_uid),
+		xstrdup_opt(a->share_id), xstrdup_opt(sandbox)};
+}
+
+static void log_line_fini(struct log_line *line)
+{
+	free(line->device);
+	free(line->claim);
+	free(line->share);
+	free(line->sandbox);
+}
+#define cleanup_log_line __attribute__((cleanup(log_line_fini)))
+
+static void log_done(const struct log_line *line, const char *what)
 {
 	LOG(INFO,
-		FIELDS(F("device", a->device->name), F("claim", a->claim_uid),
-			F("share", a->share_id), F("sandbox", sandbox)),
+		FIELDS(F("device", line->device), F("claim", line->claim),
+			F("share", line->share), F("sandbox", line->sandbox)),
 		"%s", what);
 }
 
@@ -418,6 +439,7 @@ static void prepare(struct manager *m, struct rpc_call *call, const struct devic
 	int (*op)(void *ctx, const struct device_alloc *a, struct device *ret, struct err *err),
 	const char *done)
 {
+	cleanup_log_line struct log_line line = log_line_of(a, NULL);
 	struct device device = {0};
 	const struct device_result result = {.device = &device};
 	struct err err = ERR_INIT;
@@ -426,8 +448,8 @@ static void prepare(struct manager *m, struct rpc_call *call, const struct devic
 		rpc_reply_err(call, &err);
 	} else {
 		keep_prepared(m, a, &device);
-		log_done(a, NULL, done);
 		rpc_reply(call, &result, NULL);
+		log_done(&line, done);
 	}
 	rec_fini(&rec_device, &device);
 }
@@ -463,27 +485,25 @@ static void reply_empty(struct rpc_call *call, int rc, const struct err *err)
 static void on_free(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
 {
 	const struct device_alloc *a = request;
+	cleanup_log_line struct log_line line = log_line_of(a, NULL);
 	struct manager *m = ctx;
-	struct device_alloc freed = {0};
 	struct err err = ERR_INIT;
 	int rc;
 
 	if (!may_serve(m, call))
 		return;
-	/* the answer lets go of the request */
-	rec_copy(&rec_device_alloc, &freed, a);
 	rc = m->ops->free(m->ctx, a, &err);
-	if (rc == 0)
-		log_done(a, NULL, "device freed");
-	reply_empty(call, rc, &err);
 	if (rc == 0 && m->prepared)
-		prepared_drop(m->prepared, &freed);
-	rec_fini(&rec_device_alloc, &freed);
+		prepared_drop(m->prepared, a);
+	reply_empty(call, rc, &err);
+	if (rc == 0)
+		log_done(&line, "device freed");
 }
 
 static void on_reclaim(void *ctx, struct rpc_call *call, const void *request, int *fds UNUSED)
 {
 	const struct device_alloc *a = request;
+	cleanup_log_line struct log_line line = log_line_of(a, NULL);
 	struct device_reclaim_result result = {0};
 	struct manager *m = ctx;
 	struct err err = ERR_INIT;
@@ -496,9 +516,9 @@ static void on_reclaim(void *ctx, struct rpc_call *call, const void *request, in
 		rpc_reply_err(call, &err);
 		return;
 	}
-	log_done(a, NULL, rc > 0 ? "nothing of the device is on the host" : "device reclaimed");
 	result.not_found = (struct rec_bool){rc > 0, rc > 0};
 	rpc_reply(call, &result, NULL);
+	log_done(&line, rc > 0 ? "nothing of the device is on the host" : "device reclaimed");
 }
 
 static void on_check(void *ctx, struct rpc_call *call, const void *request, int *fds)
@@ -530,6 +550,7 @@ static int check_fds(const struct manager *m, const int *fds, struct err *err)
 static void on_attach(void *ctx, struct rpc_call *call, const void *request, int *fds)
 {
 	const struct device_attach *a = request;
+	cleanup_log_line struct log_line line = log_line_of(a->allocation, a->sandbox_id);
 	struct device_attach_result result = {0};
 	struct manager *m = ctx;
 	struct err err = ERR_INIT;
@@ -540,8 +561,8 @@ static void on_attach(void *ctx, struct rpc_call *call, const void *request, int
 		m->ops->attach(m->ctx, a, fds[0], fds[1], &result, &err) < 0) {
 		rpc_reply_err(call, &err);
 	} else {
-		log_done(a->allocation, a->sandbox_id, "device attached");
 		rpc_reply(call, &result, NULL);
+		log_done(&line, "device attached");
 	}
 	rec_fini(api_method_info(API_DEVICE_ATTACH)->result, &result);
 }
@@ -549,6 +570,7 @@ static void on_attach(void *ctx, struct rpc_call *call, const void *request, int
 static void on_detach(void *ctx, struct rpc_call *call, const void *request, int *fds)
 {
 	const struct device_attach *a = request;
+	cleanup_log_line struct log_line line = log_line_of(a->allocation, a->sandbox_id);
 	struct manager *m = ctx;
 	struct err err = ERR_INIT;
 	int rc;
@@ -558,12 +580,10 @@ static void on_detach(void *ctx, struct rpc_call *call, const void *request, int
 	rc = check_fds(m, fds, &err);
 	if (rc == 0)
 		rc = m->ops->detach(m->ctx, a, fds[0], fds[1], &err);
-	if (rc == 0)
-		log_done(a->allocation, a->sandbox_id, "device detached");
-	else if (rc > 0)
-		log_done(a->allocation, a->sandbox_id,
-			"device is not in the sandbox any more: nothing to detach");
 	reply_empty(call, rc, &err);
+	if (rc >= 0)
+		log_done(&line, rc == 0 ? "device detached"
+					: "device is not in the sandbox any more: nothing to detach");
 }
 
 /* A leftover is freed by its state; a name that statd does not take is in no one's way. */

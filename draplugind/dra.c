@@ -212,15 +212,6 @@ static void work_fini(struct work *work)
 	free(work->error);
 }
 
-static void batch_answer(struct batch *batch)
-{
-	batch->task->reply(batch);
-	for (size_t i = 0; i < batch->n_works; i++)
-		work_fini(&batch->works[i]);
-	free(batch->works);
-	free(batch);
-}
-
 static void work_fail(struct work *work, const struct err *err)
 {
 	work->error = xstrdup(err->message);
@@ -243,6 +234,18 @@ static void log_work(const struct work *work)
 			task->done);
 }
 
+/* The kubelet does not wait for the log. */
+static void batch_answer(struct batch *batch)
+{
+	batch->task->reply(batch);
+	for (size_t i = 0; i < batch->n_works; i++) {
+		log_work(&batch->works[i]);
+		work_fini(&batch->works[i]);
+	}
+	free(batch->works);
+	free(batch);
+}
+
 /* The oldest work in hand on a claim, NULL if there is none. */
 static struct work *first_work(struct dra *dra, const char *uid)
 {
@@ -259,7 +262,6 @@ static void work_done(struct work *work)
 	struct dra *dra = batch->dra;
 	struct work *next;
 
-	log_work(work);
 	DL_DELETE(dra->works, work);
 	next = first_work(dra, work->claim.uid);
 	if (--batch->n_open == 0)
@@ -369,10 +371,8 @@ static void batch_start(struct batch *batch)
 		struct work *work = &batch->works[i];
 		bool busy;
 
-		if (work->error) {
-			log_work(work);
+		if (work->error)
 			continue;
-		}
 		busy = first_work(dra, work->claim.uid) != NULL;
 		DL_APPEND(dra->works, work);
 		batch->n_open++;

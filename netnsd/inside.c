@@ -2,15 +2,20 @@
 /*
  * Entering a namespace.
  *
- * setns(2) moves one thread, and moving back is a thing that an error path can forget; so it is
- * always a child that goes in, does one thing and ends. The child is a copy of this small
- * process, without exec: it has the system call filter, the capabilities and nothing more. The
- * process has one thread, so the copy may use the C library as it likes.
+ * A socket is opened by this process itself, which has one thread: it goes in, opens it and comes
+ * back, three system calls that wait for nothing. One that cannot come back ends: nothing else may
+ * happen in a pod's namespace. A child would do as well, but its end makes the kernel wait for a grace
+ * period (delayed_put_task_struct(), kernel/exit.c), and the link that is moved next waits for that one
+ * and its own.
+ *
+ * Sysctls may wait for locks of the kernel, for as long as somebody holds them; so it is a child that
+ * goes in, writes them and ends. The child is a copy of this small process, without exec: it has the
+ * system call filter, the capabilities and nothing more, and may use the C library as it likes.
  *
  * Child and parent share a pair of sockets. The child's answer is one message, a struct err,
- * whose kind is ERR_NONE when it succeeded, and perhaps a descriptor. A child that dies without
- * an answer closes its end; one that hangs in the kernel is killed when time is up and reaped
- * when it can be, since even SIGKILL waits for a lock that the kernel holds.
+ * whose kind is ERR_NONE when it succeeded. A child that dies without an answer closes its end; one
+ * that hangs in the kernel is killed when time is up and reaped when it can be, since even SIGKILL
+ * waits for a lock that the kernel holds.
  *
  * /proc/sys/net shows what the opening process' namespace has, below a directory that may have
  * been opened anywhere (proc_sys_lookup(), fs/proc/proc_sysctl.c): hence the directory is
@@ -26,38 +31,23 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include "common/log.h"
 #include "common/util.h"
 
 /* --- the parent's and the child's end ----------------------------------------------------- */
 
-union fd_message {
-	char bytes[CMSG_SPACE(sizeof(int))];
-	struct cmsghdr head;
-};
-
-/* fd may be -1. What cannot be sent is seen as a child that died. */
-static void send_answer(int to, const struct err *answer, int fd)
+/* What cannot be sent is seen as a child that died. */
+static void send_answer(int to, const struct err *answer)
 {
-	struct err copy = *answer;
-	struct iovec iov = {&copy, sizeof(copy)};
-	union fd_message control = {0};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-
-	if (fd >= 0) {
-		control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
-			.cmsg_type = SCM_RIGHTS,
-			.cmsg_len = CMSG_LEN(sizeof(fd))};
-		memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
-		msg.msg_control = control.bytes;
-		msg.msg_controllen = sizeof(control.bytes);
-	}
-	(void)sendmsg(to, &msg, MSG_NOSIGNAL);
+	(void)send(to, answer, sizeof(*answer), MSG_NOSIGNAL);
 }
 
 /* Whether an answer is there in time. */
@@ -72,22 +62,11 @@ static bool wait_for_answer(int from)
 	return false;
 }
 
-/* 0 and *ret_fd, -1 if there was none; or the child's failure, or that it has none to tell. */
-static int receive_answer(int from, int *ret_fd, struct err *err)
+/* 0, or the child's failure, or that it has none to tell. */
+static int receive_answer(int from, struct err *err)
 {
-	struct iovec iov = {err, sizeof(*err)};
-	union fd_message control = {0};
-	struct msghdr msg = {.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = control.bytes,
-		.msg_controllen = sizeof(control.bytes)};
-	ssize_t n = recvmsg(from, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-
-	*ret_fd = -1;
-	if (n != sizeof(*err))
+	if (recv(from, err, sizeof(*err), MSG_DONTWAIT) != sizeof(*err))
 		return err_set(err, ERR_INTERNAL, "the child in the namespace died");
-	if (CMSG_FIRSTHDR(&msg))
-		memcpy(ret_fd, CMSG_DATA(&control.head), sizeof(*ret_fd));
 	return err->kind == ERR_NONE ? 0 : -1;
 }
 
@@ -104,25 +83,55 @@ void inside_reap(void)
 		;
 }
 
-/* --- going in ----------------------------------------------------------------------------- */
+/* --- sockets ------------------------------------------------------------------------------ */
 
-/* Runs in the child, inside. Fills err on failure; a descriptor in *ret_fd goes to the
- * parent. */
-typedef int inside_fn(const void *job, int *ret_fd, struct err *err);
+/* Bound, so that its port is one of that namespace and not left to whoever sends first. */
+static int open_socket(int protocol, struct err *err)
+{
+	const struct sockaddr_nl any = {.nl_family = AF_NETLINK};
+	cleanup_close int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol);
+
+	if (fd < 0 || bind(fd, (const struct sockaddr *)&any, sizeof(any)) < 0)
+		return err_errno(err, errno, "opening a netlink socket in the namespace");
+	return take_fd(&fd);
+}
+
+int inside_open_socket(int netns_fd, int own_netns, int protocol, struct err *err)
+{
+	int fd;
+
+	if (setns(netns_fd, CLONE_NEWNET) < 0)
+		return err_errno(err, errno, "entering the namespace");
+	fd = open_socket(protocol, err);
+	if (setns(own_netns, CLONE_NEWNET) < 0) {
+		LOG(ERROR, FIELDS(F("err", strerror(errno))),
+			"cannot leave a pod's namespace; ending");
+		_exit(EXIT_FAILURE);
+	}
+	return fd;
+}
+
+/* --- the child ---------------------------------------------------------------------------- */
+
+struct sysctl_job {
+	int dir_fd;
+	const struct netns_sysctl *sysctls;
+};
+
+static int write_sysctls(const struct sysctl_job *job, struct err *err);
 
 __attribute__((noreturn)) static void child(
-	int netns_fd, int to, pid_t parent, inside_fn *fn, const void *job)
+	int netns_fd, int to, pid_t parent, const struct sysctl_job *job)
 {
 	struct err err = ERR_INIT;
-	int fd = -1;
 
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
 		_exit(1);
 	if (setns(netns_fd, CLONE_NEWNET) < 0)
 		(void)err_errno(&err, errno, "entering the namespace");
-	else if (fn(job, &fd, &err) == 0)
+	else if (write_sysctls(job, &err) == 0)
 		err_clear(&err);
-	send_answer(to, &err, fd);
+	send_answer(to, &err);
 	_exit(0);
 }
 
@@ -144,8 +153,7 @@ static pid_t fork_quietly(void)
 	return pid;
 }
 
-static int run_inside(
-	int netns_fd, inside_fn *fn, const void *job, int *ret_fd, struct err *err)
+static int run_inside(int netns_fd, const struct sysctl_job *job, struct err *err)
 {
 	const pid_t self = getpid();
 	cleanup_close int ours = -1, theirs = -1;
@@ -160,7 +168,7 @@ static int run_inside(
 	if (pid < 0)
 		return err_errno(err, errno, "fork");
 	if (pid == 0)
-		child(netns_fd, theirs, self, fn, job);
+		child(netns_fd, theirs, self, job);
 	/* so that its death is seen */
 	close_fd(&theirs);
 	if (!wait_for_answer(ours)) {
@@ -169,42 +177,10 @@ static int run_inside(
 			INSIDE_DEADLINE_MS);
 	}
 	ending = pid;
-	return receive_answer(ours, ret_fd, err);
-}
-
-/* --- sockets ------------------------------------------------------------------------------ */
-
-/* Bound, so that its port is one of that namespace and not left to whoever sends first. */
-static int open_socket(const void *job, int *ret_fd, struct err *err)
-{
-	const struct sockaddr_nl any = {.nl_family = AF_NETLINK};
-	const int *protocol = job;
-	int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, *protocol);
-
-	if (fd < 0 || bind(fd, (const struct sockaddr *)&any, sizeof(any)) < 0)
-		return err_errno(err, errno, "opening a netlink socket in the namespace");
-	*ret_fd = fd;
-	return 0;
-}
-
-int inside_open_socket(int netns_fd, int protocol, struct err *err)
-{
-	int fd;
-
-	if (run_inside(netns_fd, open_socket, &protocol, &fd, err) < 0)
-		return -1;
-	if (fd < 0)
-		return err_set(
-			err, ERR_INTERNAL, "the socket did not arrive: too many are open");
-	return fd;
+	return receive_answer(ours, err);
 }
 
 /* --- sysctls ------------------------------------------------------------------------------ */
-
-struct sysctl_job {
-	int dir_fd;
-	const struct netns_sysctl *sysctls;
-};
 
 static int open_setting(const struct sysctl_job *job, const struct sysctl_setting *s, int flags,
 	struct err *err)
@@ -281,10 +257,8 @@ static int write_setting(
 	return 0;
 }
 
-static int write_sysctls(const void *arg, int *ret_fd UNUSED, struct err *err)
+static int write_sysctls(const struct sysctl_job *job, struct err *err)
 {
-	const struct sysctl_job *job = arg;
-
 	for (size_t i = 0; i < job->sysctls->settings.n; i++) {
 		const struct sysctl_setting *s = &job->sysctls->settings.v[i];
 
@@ -299,7 +273,6 @@ int inside_write_sysctls(
 	int netns_fd, int dir_fd, const struct netns_sysctl *sysctls, struct err *err)
 {
 	const struct sysctl_job job = {.dir_fd = dir_fd, .sysctls = sysctls};
-	int none;
 
-	return run_inside(netns_fd, write_sysctls, &job, &none, err);
+	return run_inside(netns_fd, &job, err);
 }

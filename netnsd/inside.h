@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * What is done inside a network namespace, each by a child that enters it and ends.
+ * What is done inside a network namespace. netns_fd is borrowed, and known to be one other than ours.
  *
- * Both functions block until the child is done, at most INSIDE_DEADLINE_MS. netns_fd is
- * borrowed, and known to be a network namespace other than ours. The child's end, for which the
- * kernel needs as long as for its work, is not waited for: inside_reap() does, after the answer.
+ * Sysctls are written by a child that enters it and ends; the function blocks until it is done, at most
+ * INSIDE_DEADLINE_MS. The child's end, for which the kernel needs as long as for its work, is not waited
+ * for: inside_reap() does, after the answer.
  */
 
 #include "common/api.h"
@@ -15,8 +15,9 @@
 /* Below the deadline of the methods (api.c), so that the caller is told what happened. */
 #define INSIDE_DEADLINE_MS 1200
 
-/* A netlink socket of this protocol, bound, CLOEXEC. The descriptor, or -1. */
-int inside_open_socket(int netns_fd, int protocol, struct err *err);
+/* A netlink socket of this protocol, bound, CLOEXEC. The descriptor, or -1. own_netns is the namespace
+ * that we are in; if the kernel does not let us back, the process ends. */
+int inside_open_socket(int netns_fd, int own_netns, int protocol, struct err *err);
 
 /* Writes the settings in their order, those that have another value already; stops at the first
  * failure, whose message names the setting. dir_fd is procfs' sys/net. */

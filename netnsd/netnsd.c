@@ -2,7 +2,7 @@
 /*
  * The daemon around inside.c.
  *
- * It serves one request at a time and its loop waits for the child meanwhile: entering
+ * It serves one request at a time and its loop waits for a child meanwhile: entering
  * namespaces is the whole job of this process, a child takes about a millisecond, and one that
  * does not end is given up before its caller gives up. A request that has waited behind others
  * for longer than its caller does is refused.
@@ -43,7 +43,7 @@ static void on_socket(void *ctx, struct rpc_call *call, const void *request, int
 	struct err err = ERR_INIT;
 
 	if (check_call(n, call, fds[0], &err) == 0)
-		fd = inside_open_socket(fds[0],
+		fd = inside_open_socket(fds[0], n->own_netns,
 			strcmp(r->protocol, "route") == 0 ? NETLINK_ROUTE : NETLINK_GENERIC,
 			&err);
 	if (fd < 0) {
@@ -52,7 +52,6 @@ static void on_socket(void *ctx, struct rpc_call *call, const void *request, int
 		LOG(DEBUG, FIELDS(F("protocol", r->protocol)), "socket opened");
 		rpc_reply(call, &nothing, &fd);
 	}
-	inside_reap();
 }
 
 static void on_sysctl(void *ctx, struct rpc_call *call, const void *request, int *fds)

@@ -161,10 +161,13 @@ void add_pod_locks(const struct statd *s, const char *claim_uid, struct locks *l
 
 /* --- records ------------------------------------------------------------------------------ */
 
-static int mark_pods(const struct statd *s, const struct claim_record *record, struct err *err)
+int record_mark_pods(struct statd *s, const char *claim_uid, struct err *err)
 {
-	for (size_t i = 0; i < record->devices.n; i++) {
-		const struct alloc_row *row = &record->devices.v[i];
+	const struct table_row *at =
+		table_index_first(s->tables.allocations, ALLOC_BY_CLAIM, claim_uid);
+
+	for (; at; at = table_index_next(at, ALLOC_BY_CLAIM)) {
+		const struct alloc_row *row = alloc_row_of(at);
 
 		if (*row->pod_uid && records_pod_add(&s->records, row->pod_uid, err) < 0)
 			return -1;
@@ -189,7 +192,7 @@ static void collect_rows(
 	}
 }
 
-static int write_record(struct statd *s, struct claim_record *record, struct err *err)
+static int write_or_remove(struct statd *s, struct claim_record *record, struct err *err)
 {
 	const struct claim_ref *due = status_queue_due(&s->status, record->uid);
 
@@ -203,24 +206,29 @@ static int write_record(struct statd *s, struct claim_record *record, struct err
 	} else {
 		return records_remove(&s->records, record->uid, err);
 	}
-	/* the pods first: one that is marked too early is only asked about */
-	if (mark_pods(s, record, err) < 0)
-		return -1;
 	return records_write(&s->records, record, err);
 }
 
-int record_save(struct statd *s, const char *claim_uid, struct err *err)
+int record_write(struct statd *s, const char *claim_uid, struct err *err)
 {
 	struct claim_record record = {
 		.version = {RECORD_VERSION, true}, .uid = (char *)(uintptr_t)claim_uid};
 	int rc;
 
 	collect_rows(s, claim_uid, &record);
-	rc = write_record(s, &record, err);
+	rc = write_or_remove(s, &record, err);
 	free(record.devices.v);
 	if (rc == 0)
 		strlist_remove(&s->broken, claim_uid);
 	return rc;
+}
+
+int record_save(struct statd *s, const char *claim_uid, struct err *err)
+{
+	/* the pods first: one that is marked too early is only asked about */
+	if (record_mark_pods(s, claim_uid, err) < 0)
+		return -1;
+	return record_write(s, claim_uid, err);
 }
 
 void record_save_or_log(struct statd *s, const char *claim_uid)

@@ -44,9 +44,10 @@ void detach_rows(struct statd *s, const char *sandbox_id, struct strlist *keys,
 
 /* let_go.c, a part of other flows: takes the devices in these rows, all of one claim, out of the
  * sandboxes that they are in, frees them in this order and deletes the rows. Goes on past one that
- * fails; then err is about all that did, and their rows keep the problem. The locks of the claim
- * and of the pods in the rows are held by the caller. keys is taken over. */
-void let_go(struct statd *s, struct strlist *keys,
+ * fails; then err is about all that did, and their rows keep the problem. freed, unless NULL, is called
+ * when all are free, before the record says so: what it does to the claim's status is in it. The locks
+ * of the claim and of the pods in the rows are held by the caller. keys is taken over. */
+void let_go(struct statd *s, struct strlist *keys, void (*freed)(void *ctx),
 	void (*done)(void *ctx, const struct err *err), void *ctx);
 
 /* release.c: frees, in the background and until it succeeds, what is unfinished of this claim.
@@ -114,6 +115,9 @@ void add_pod_locks(const struct statd *s, const char *claim_uid, struct locks *l
 /* Writes the claim's record, and marks its pods, by its rows and by whether its status is due; one
  * that holds nothing any more has none. */
 int record_save(struct statd *s, const char *claim_uid, struct err *err);
+/* The same in two parts. Pods are marked before anybody hears that something is prepared for them. */
+int record_write(struct statd *s, const char *claim_uid, struct err *err);
+int record_mark_pods(struct statd *s, const char *claim_uid, struct err *err);
 /* Deletes the claim's rows under these keys together with their place in the record: no row is gone that
  * the record has, or a restart would find its device in two. Where that cannot be written they stay,
  * unfinished, so that nobody gets the device and nothing takes it for set up, and are tried again

@@ -24,6 +24,7 @@ struct letting_go {
 	struct strlist sandboxes; /* that were tried */
 	size_t at;
 	struct err err; /* of all that failed */
+	void (*all_freed)(void *ctx);
 	void (*done)(void *ctx, const struct err *err);
 	void *ctx;
 };
@@ -125,6 +126,8 @@ static void let_go_end(struct letting_go *l)
 	struct err err = l->err, held;
 	void *ctx = l->ctx;
 
+	if (err.kind == ERR_NONE && l->all_freed)
+		l->all_freed(ctx);
 	if (rows_delete(l->s, l->claim_uid, &l->freed, &held) < 0)
 		err_join(&err, &held);
 	strlist_fini(&l->keys);
@@ -135,13 +138,13 @@ static void let_go_end(struct letting_go *l)
 	done(ctx, err.kind != ERR_NONE ? &err : NULL);
 }
 
-void let_go(struct statd *s, struct strlist *keys,
+void let_go(struct statd *s, struct strlist *keys, void (*freed)(void *ctx),
 	void (*done)(void *ctx, const struct err *err), void *ctx)
 {
 	const struct alloc_row *first = table_get(s->tables.allocations, keys->v[0]);
 	struct letting_go *l = xcalloc(1, sizeof(*l));
 
-	*l = (struct letting_go){.s = s, .keys = *keys, .done = done, .ctx = ctx};
+	*l = (struct letting_go){.s = s, .keys = *keys, .all_freed = freed, .done = done, .ctx = ctx};
 	*keys = (struct strlist){0};
 	l->claim_uid = xstrdup(first ? first->claim_uid : "");
 	detach_next(l);

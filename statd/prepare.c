@@ -13,7 +13,7 @@
  * unfinished, and the record written: from here on nobody else gets the devices, and a restart knows
  * what may have been done. A device that would not tell afterwards how it was is observed before it is
  * set up, and that recorded. Each device that is set up is recorded, with what its manager needs to put
- * it back. With the last one all rows are finished, and the claim is prepared.
+ * it back. With the last one all rows are finished, its pods are marked, and the claim is prepared.
  *
  * The claim's status is for users and for the next boot; it is written when the kubelet has its answer,
  * unless statd was told to wait for it (--wait-for-status).
@@ -41,6 +41,7 @@ struct prepare {
 	struct strlist begun; /* those of them that an earlier call has left unfinished */
 	size_t at;            /* the one that is set up */
 	bool sent;            /* its manager was there to be called */
+	bool marked;          /* its pods are */
 	bool has_let_go;      /* of what is not allocated to the claim any more */
 	struct err err;
 };
@@ -203,7 +204,7 @@ static void let_go_of_stale(struct prepare *p)
 		LOG(INFO, FIELDS(F("claim", p->ref.uid), F("pod", p->plan.pod_uid)),
 			"the claim was allocated anew; letting go of %zu devices", keys.n);
 		p->has_let_go = true;
-		let_go(p->s, &keys, on_stale_gone, p);
+		let_go(p->s, &keys, NULL, on_stale_gone, p);
 	} else if (p->err.kind != ERR_NONE) {
 		err = p->err;
 		prepare_refuse(p, &err);
@@ -284,7 +285,7 @@ static void record_intent(struct prepare *p)
 {
 	struct strlist pods_before = {0};
 	struct err err;
-	int rc;
+	int rc = 0;
 
 	for (size_t i = 0; i < p->plan.n_items; i++)
 		if (!p->plan.items[i].reuse && resolve_item(p, &p->plan.items[i], &err) < 0) {
@@ -298,7 +299,10 @@ static void record_intent(struct prepare *p)
 		else
 			insert_row(p, &p->plan.items[i]);
 	db_commit(p->s->tables.db);
-	rc = p->fresh.n + pods_before.n > 0 ? record_save(p->s, p->ref.uid, &err) : 0;
+	if (p->fresh.n > 0)
+		rc = record_write(p->s, p->ref.uid, &err);
+	else if (pods_before.n > 0)
+		rc = record_save(p->s, p->ref.uid, &err);
 	for (size_t i = 0; i < pods_before.n; i++)
 		record_check_pod(p->s, pods_before.v[i]);
 	strlist_fini(&pods_before);
@@ -388,6 +392,15 @@ static void on_observed(
 		setup_next(p);
 }
 
+/* While the manager works. Where it fails, so does the last record. */
+static void mark_pods_early(struct prepare *p)
+{
+	struct err ignored;
+
+	if (!p->marked)
+		p->marked = record_mark_pods(p->s, p->ref.uid, &ignored) == 0;
+}
+
 static void setup_next(struct prepare *p)
 {
 	const struct alloc_row *row;
@@ -408,6 +421,7 @@ static void setup_next(struct prepare *p)
 	else
 		(void)rpc_start(
 			p->s->loop, manager, API_DEVICE_SETUP, &a, NULL, 0, on_set_up, p);
+	mark_pods_early(p);
 }
 
 /* --- answer, STATUS ----------------------------------------------------------------------- */
@@ -417,13 +431,13 @@ static void answer(struct prepare *p)
 	struct claim_prepare_result result;
 	char count[16];
 
+	plan_result(&p->plan, &p->s->tables, &result);
+	rpc_reply(p->call, &result, NULL);
+	rec_fini(api_method_info(API_CLAIM_PREPARE)->result, &result);
 	(void)snprintf(count, sizeof(count), "%zu", p->fresh.n);
 	LOG(INFO,
 		FIELDS(F("claim", p->ref.uid), F("pod", p->plan.pod_uid), F("devices", count)),
 		p->fresh.n ? "claim prepared" : "claim was prepared already");
-	plan_result(&p->plan, &p->s->tables, &result);
-	rpc_reply(p->call, &result, NULL);
-	rec_fini(api_method_info(API_CLAIM_PREPARE)->result, &result);
 }
 
 /* It has the plan's devices and no others of ours. */
@@ -456,6 +470,12 @@ static int make_status(const struct prepare *p, json_t **ret, struct err *err)
 	return rc;
 }
 
+static int save(struct prepare *p, struct err *err)
+{
+	return p->marked ? record_write(p->s, p->ref.uid, err)
+			 : record_save(p->s, p->ref.uid, err);
+}
+
 /* The last record says that the claim is prepared, and that its status is still to be written. */
 static void finish(struct prepare *p)
 {
@@ -469,7 +489,7 @@ static void finish(struct prepare *p)
 	}
 	if (devices)
 		write_status(p, devices);
-	if ((p->fresh.n > 0 || devices) && record_save(p->s, p->ref.uid, &err) < 0) {
+	if ((p->fresh.n > 0 || devices) && save(p, &err) < 0) {
 		status_queue_forget(&p->s->status, p->ref.uid);
 		prepare_undo(p, &err);
 		return;
@@ -584,7 +604,7 @@ static void prepare_undo(struct prepare *p, const struct err *err)
 		strlist_add(&keys, p->fresh.v[i]);
 	}
 	if (keys.n > 0)
-		let_go(p->s, &keys, on_undone, p);
+		let_go(p->s, &keys, NULL, on_undone, p);
 	else
 		on_undone(p, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files in a directory of our own, each replaced by a rename. On a tmpfs, where the directory is
- * meant to be, this costs some tens of microseconds; on a disk it is as safe, since a boot's records
- * are worth nothing in the next.
+ * Files in a directory of our own. On a tmpfs, where it is meant to be, a version that is appended
+ * costs some microseconds, and one that replaces its file some tens; on a disk both are as safe, since a
+ * boot's records are worth nothing in the next.
  *
  * The claim's UID is the file's name and stands in the record as well: a file that was renamed by
  * hand is broken, not another claim's.
@@ -28,6 +28,7 @@
 #define BOOT_ID     "/proc/sys/kernel/random/boot_id"
 #define MAX_DEVICES 64 /* a claim has at most 32 results, and may hold as many that it let go of */
 #define MAX_NAME    253
+#define APPEND_MAX  4096 /* a page */
 
 /* --- the record --------------------------------------------------------------------------- */
 
@@ -224,16 +225,28 @@ static void unset_empty_shares(struct claim_record *record)
 	}
 }
 
+/* The last line: what follows the last end of a line that has anything behind it. */
+static json_t *load_version(const struct buf *text, json_error_t *where)
+{
+	size_t end = text->len, begin;
+
+	while (end > 0 && text->data[end - 1] == '\n')
+		end--;
+	for (begin = end; begin > 0 && text->data[begin - 1] != '\n';)
+		begin--;
+	return json_loadb(text->data + begin, end - begin,
+		JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, where);
+}
+
 static int parse_record(
 	const struct buf *text, const char *uid, struct claim_record *ret, struct err *err)
 {
 	json_error_t where;
-	json_t *tree = json_loadb(
-		text->data, text->len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &where);
+	json_t *tree = load_version(text, &where);
 	int rc;
 
 	if (!tree)
-		return err_set(err, ERR_INVALID, "line %d: %s", where.line, where.text);
+		return err_set(err, ERR_INVALID, "its last line: %s", where.text);
 	rc = rec_decode(&rec_claim_record, tree, REC_LENIENT, "", NULL, ret, err);
 	json_decref(tree);
 	if (rc < 0)
@@ -372,20 +385,64 @@ static char *file_of(const char *uid)
 	return xasprintf("%s" SUFFIX, uid);
 }
 
+/* 1: it would be more than a page. */
+static int append(int dir, const char *file, const struct buf *line, struct err *err)
+{
+	cleanup_close int fd = -1;
+	struct stat st;
+	size_t skip;
+	ssize_t n;
+
+	if (line->len > APPEND_MAX)
+		return 1;
+	fd = openat(dir, file,
+		O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_errno(err, errno, "%s", file);
+	if (st.st_size + (off_t)line->len > APPEND_MAX)
+		return 1;
+	/* the end of the line before it */
+	skip = st.st_size > 0 ? 0 : 1;
+	n = write(fd, line->data + skip, line->len - skip);
+	if (n == (ssize_t)(line->len - skip))
+		return 0;
+	(void)err_errno(err, n < 0 ? errno : ENOSPC, "%s: writing", file);
+	/* as it was; if that fails as well, the record is broken, and its devices held */
+	(void)(st.st_size > 0 ? ftruncate(fd, st.st_size) : unlinkat(dir, file, 0));
+	return -1;
+}
+
+static void put_text(json_t *tree, struct buf *to)
+{
+	size_t room = to->cap - to->len;
+	size_t len = json_dumpb(tree, to->data + to->len, room, JSON_COMPACT);
+
+	if (len > room) {
+		buf_reserve(to, len);
+		len = json_dumpb(tree, to->data + to->len, len, JSON_COMPACT);
+	}
+	to->len += len;
+}
+
 int records_write(const struct records *r, const struct claim_record *record, struct err *err)
 {
 	cleanup_free char *file = file_of(record->uid);
 	json_t *tree = rec_encode(&rec_claim_record, record);
-	cleanup_free char *text = json_dumps(tree, JSON_COMPACT);
-	size_t len = text ? strlen(text) : 0;
+	cleanup_buf struct buf line = BUF_INIT;
+	int rc;
 
+	buf_reserve(&line, APPEND_MAX);
+	buf_puts(&line, "\n");
+	put_text(tree, &line);
 	json_decref(tree);
-	if (len == 0 || len > RECORD_MAX)
+	if (line.len == 1 || line.len > RECORD_MAX)
 		return err_set(err, ERR_INTERNAL, "record of claim %s: has %zu bytes, not 1 to %u",
-			record->uid, len, RECORD_MAX);
-	if (file_write_unsynced(r->claims_fd, file, text, len, 0600, err) < 0)
-		return err_wrap(err, "state directory %s", r->path);
-	return 0;
+			record->uid, line.len - 1, RECORD_MAX - 1);
+	rc = append(r->claims_fd, file, &line, err);
+	if (rc > 0)
+		rc = file_write_unsynced(
+			r->claims_fd, file, line.data + 1, line.len - 1, 0600, err);
+	return rc < 0 ? err_wrap(err, "state directory %s", r->path) : 0;
 }
 
 int records_remove(const struct records *r, const char *uid, struct err *err)

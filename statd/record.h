@@ -8,11 +8,14 @@
  *	<state>/claims/UID.json  one claim: struct claim_record
  *	<state>/pods/UID         empty: this pod has a prepared claim
  *
- * A record is replaced whole before and after each change in the kernel, so that a process which is
- * killed at any instant leaves the old or the new one. It survives every daemon and whatever becomes
- * of the API's objects, and ends with the boot, as the kernel's state does: nothing is synced to a
- * disk, and a directory of an earlier boot is emptied. pods/ is for nrihookd, which decides by it,
- * without statd and without parsing, whether a pod has a claim of ours.
+ * A record is written before and after each change in the kernel, so that a process which is killed at
+ * any instant leaves the old or the new one. The file is a line a version, of which the last counts. A
+ * version is appended as long as all of them are within a page, which a file takes in any case, and
+ * replaces the file otherwise: a kill does not divide a write within a page (mm/filemap.c,
+ * generic_perform_write), so an end that is no version is damage, and the record broken. It survives
+ * every daemon and whatever becomes of the API's objects, and ends with the boot, as the kernel's state
+ * does: nothing is synced to a disk, and a directory of an earlier boot is emptied. pods/ is for
+ * nrihookd, which decides by it, without statd and without parsing, whether a pod has a claim of ours.
  *
  * Modes: the state directory and pods/ are statd's, and its reader's group may search them; claims/
  * and what is in it is statd's alone.
@@ -66,7 +69,7 @@ struct records_visitor {
 int records_read(struct records *r, const struct records_visitor *v, void *ctx, struct err *err);
 int records_set_complete(struct records *r, struct err *err);
 
-/* Replaces the claim's record. */
+/* Writes the claim's record anew. */
 int records_write(const struct records *r, const struct claim_record *record, struct err *err);
 /* One that is not there is success. */
 int records_remove(const struct records *r, const char *uid, struct err *err);

@@ -112,7 +112,7 @@ static void on_pods_locked(void *ctx)
 
 	collect_unfinished(r, &keys);
 	report_interrupted(r, keys.v[0]);
-	let_go(r->s, &keys, on_let_go, r);
+	let_go(r->s, &keys, NULL, on_let_go, r);
 }
 
 static void on_claim_locked(void *ctx)

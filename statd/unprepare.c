@@ -80,6 +80,11 @@ static size_t count_rows(const struct unprepare *u)
 	return n;
 }
 
+static void on_freed(void *ctx)
+{
+	remove_status(ctx);
+}
+
 static void on_let_go(void *ctx, const struct err *failure)
 {
 	struct unprepare *u = ctx;
@@ -89,23 +94,32 @@ static void on_let_go(void *ctx, const struct err *failure)
 	/* what is free may be another claim's next */
 	if (failure && count_rows(u) < u->n_rows)
 		status_follow_rows(u->s, &u->ref);
+	if (failure) {
+		(void)err_wrap(&err, "unpreparing claim %s/%s", u->ref.namespace, u->ref.name);
+		rpc_reply_err(u->call, &err);
+		LOG(ERROR, FIELDS(F("claim", u->ref.uid), F("err", err.message)),
+			"failed to free resources for claim");
+	} else {
+		rpc_reply(u->call, &none, NULL);
+		LOG(INFO, FIELDS(F("claim", u->ref.uid)),
+			u->n_rows ? "freed resources for claim"
+				  : "no allocation found for claim");
+	}
+	unprepare_end(u);
+}
+
+/* The managers have found nothing of it, or freed that. */
+static void on_audited(void *ctx, const struct err *failure)
+{
+	struct unprepare *u = ctx;
+	struct err err;
+
 	if (!failure) {
 		remove_status(u);
 		if (record_save(u->s, u->ref.uid, &err) < 0)
 			failure = &err;
 	}
-	if (failure) {
-		(void)err_wrap(&err, "unpreparing claim %s/%s", u->ref.namespace, u->ref.name);
-		LOG(ERROR, FIELDS(F("claim", u->ref.uid), F("err", err.message)),
-			"failed to free resources for claim");
-		rpc_reply_err(u->call, &err);
-	} else {
-		LOG(INFO, FIELDS(F("claim", u->ref.uid)),
-			u->n_rows ? "freed resources for claim"
-				  : "no allocation found for claim");
-		rpc_reply(u->call, &none, NULL);
-	}
-	unprepare_end(u);
+	on_let_go(u, failure);
 }
 
 static void on_claim_locked(void *ctx)
@@ -115,7 +129,7 @@ static void on_claim_locked(void *ctx)
 		table_index_first(u->s->tables.allocations, ALLOC_BY_CLAIM, u->ref.uid);
 
 	if (!row) {
-		audit_claim(u->s, u->ref.uid, on_let_go, u);
+		audit_claim(u->s, u->ref.uid, on_audited, u);
 		return;
 	}
 	u->status_goes = alloc_row_of(row)->generated.v;
@@ -134,5 +148,5 @@ static void on_pods_locked(void *ctx)
 	for (; row; row = table_index_next(row, ALLOC_BY_CLAIM))
 		strlist_add(&keys, row->key);
 	u->n_rows = keys.n;
-	let_go(u->s, &keys, on_let_go, u);
+	let_go(u->s, &keys, on_freed, on_let_go, u);
 }

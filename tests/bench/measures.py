@@ -54,6 +54,7 @@ def fill(node, count, netns):
     for claim in claims:
         claim.prepare()
         claim.run(netns)
+    node.wait_status_written()
     return claims
 
 
@@ -105,6 +106,7 @@ def our_cycle(node, device, netns, times, spent):
     times["no method, runtime"].append(node.runtime.time("unknown"))
     claim = node.claim(device)
     times["prepare"].append(spent.on("NodePrepareResources", claim.prepare))
+    spent.on("status, written behind it", node.wait_status_written)
     times["prepare again"].append(spent.on("NodePrepareResources again", claim.prepare))
     times["run"].append(spent.on("RunPodSandbox", claim.run, netns))
     if node.moved():
@@ -113,6 +115,7 @@ def our_cycle(node, device, netns, times, spent):
     times["unprepare"].append(spent.on("NodeUnprepareResources", claim.unprepare))
     claim = node.claim(device)
     claim.prepare()
+    node.wait_status_written()
     times["unprepare unused"].append(at_any_moment(claim.unprepare))
     times["run, no claim"].append(node.runtime.time("run", "pod-without", "f" * 64, netns))
     node.runtime.ask("remove", "pod-without", "f" * 64, netns)

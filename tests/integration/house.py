@@ -55,6 +55,11 @@ def opaque(parameters, requests=None, driver=DRIVER, source="FromClaim"):
     return entry
 
 
+def read_record(path):
+    """The version that counts of a record, the last."""
+    return json.loads(path.read_text().splitlines()[-1])
+
+
 class Claim:
     """A ResourceClaim, as the scheduler leaves it, in the house's directory of claims."""
 
@@ -194,7 +199,7 @@ class House:
     def records(self):
         """The node's own record: UID -> what it says when no status is due any more."""
         self.wait_status_written()
-        return {path.stem: json.loads(path.read_text()) for path in (self.state_dir / "claims").glob("*.json")}
+        return {path.stem: read_record(path) for path in (self.state_dir / "claims").glob("*.json")}
 
     def marked_pods(self):
         """Pods that have a prepared claim, by the state directory."""

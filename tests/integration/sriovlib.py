@@ -61,6 +61,21 @@ def vlan_of(pf, index):
     return link["vfinfo_list"][index].get("vlan_list", [{}])[0].get("vlan", 0)
 
 
+def announce(addresses):
+    """Each function's driver tells its physical function the link's address when it is reset; where that message
+    was lost, as it may be while the physical one is reset itself, it is told when the link is opened. Comparisons
+    of what the physical functions know begin after that."""
+    def untold():
+        links = json.loads(ip("-d", "-j", "link"))
+        return [addr for pf in pfs() for link in links if link.get("parentdev") == pf
+                for addr, vf in zip(vfs_of(pf), link.get("vfinfo_list", []))
+                if addr in addresses and link_of(addr) and not int(vf["address"].replace(":", ""), 16)]
+    for addr in untold():
+        ip("link", "set", link_of(addr), "up")
+        ip("link", "set", link_of(addr), "down")
+    procs.wait_for(lambda: not untold(), 20, "the physical functions' knowing their functions' addresses")
+
+
 def settled(link):
     """Without what the wire decides, and without permaddr: igbvf calls the address permanent that it has
     when it is reset."""

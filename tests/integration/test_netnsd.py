@@ -223,7 +223,7 @@ def test_what_is_not_procfs_is_refused(procs, rundir):
 
 
 def start_tampered(procs, rundir, what):
-    """A netnsd to whose children this happens when they enter a namespace: strace(1), "inject"."""
+    """A netnsd to which, or to whose children, this happens when they enter a namespace: strace(1), "inject"."""
     strace = shutil.which("strace")
     assert strace, "strace is missing"
     # -D: the process that is started becomes netnsd; the leak sanitizer cannot work under a tracer
@@ -231,6 +231,28 @@ def start_tampered(procs, rundir, what):
                        "-e", f"inject=setns:{what}",
                        procs.build / "netnsd", "--runtime-dir", rundir, name="netnsd",
                        env={"ASAN_OPTIONS": "detect_leaks=0"})
+
+
+def write_a_sysctl(statd, pod):
+    statd.sysctl(pod.fd, "lo", ("ipv4", "forwarding", "1"))
+
+
+def test_namespace_that_cannot_be_entered(statd, procs, rundir, pod):
+    start_tampered(procs, rundir, "error=ENOMEM:when=1")
+    statd.next_hello()
+    with pytest.raises(mprpc.Error, match="entering the namespace"):
+        statd.socket(pod.fd)
+    os.close(statd.socket(pod.fd))
+
+
+def test_namespace_that_cannot_be_left(statd, procs, rundir, pod):
+    """Nothing more is done there, and whoever asked does not get the socket."""
+    process = start_tampered(procs, rundir, "error=ENOMEM:when=2")
+    statd.next_hello()
+    with pytest.raises((mprpc.Error, OSError, EOFError)):
+        statd.socket(pod.fd)
+    assert process.wait_exit() == 1
+    assert "cannot leave a pod's namespace" in process.log
 
 
 def start_hanging(procs, rundir):
@@ -241,7 +263,7 @@ def test_child_that_hangs_is_given_up(statd, procs, rundir, pod):
     process = start_hanging(procs, rundir)
     statd.next_hello()
     with pytest.raises(mprpc.Error) as e:
-        statd.socket(pod.fd)
+        write_a_sysctl(statd, pod)
     assert e.value.code == "deadline"
     wait_for(lambda: not any(map(is_running, children_of(process.pid))), what="the child's end")
 
@@ -256,7 +278,7 @@ def is_running(pid):
 def test_child_dies_with_its_parent(statd, procs, rundir, pod):
     process = start_hanging(procs, rundir)
     statd.next_hello()
-    asked = threading.Thread(target=lambda: pytest.raises(mprpc.Error, statd.socket, pod.fd))
+    asked = threading.Thread(target=lambda: pytest.raises(mprpc.Error, write_a_sysctl, statd, pod))
     asked.start()
     child = wait_for(lambda: children_of(process.pid), what="a child")[0]
     process.signal(signal.SIGKILL)
@@ -269,7 +291,7 @@ def test_stop_that_reaches_the_child_too_is_one_stop(statd, procs, rundir, pod):
     """systemd signals all processes of a unit at once."""
     process = start_tampered(procs, rundir, "delay_enter=500ms")
     statd.next_hello()
-    asked = threading.Thread(target=lambda: pytest.raises(mprpc.Error, statd.socket, pod.fd))
+    asked = threading.Thread(target=lambda: pytest.raises(mprpc.Error, write_a_sysctl, statd, pod))
     asked.start()
     child = wait_for(lambda: children_of(process.pid), what="a child")[0]
     os.kill(child, signal.SIGTERM)

@@ -2,6 +2,7 @@
 """The node's own record: what is prepared stays prepared until it is unprepared, whatever becomes of the
 claim's object, of statd and of the managers meanwhile. The world is changed between two steps, statd is
 killed, and the same must hold as if nothing had happened."""
+import contextlib
 import json
 import os
 import pathlib
@@ -41,6 +42,18 @@ class Recorded(Setting):
 
     def unprepare(self, claim):
         self.front.call("claim.unprepare", claim.ref)
+
+    @contextlib.contextmanager
+    def records_unwritable(self):
+        directory = self.house.state_dir / "claims"
+        files = list(directory.glob("*.json"))
+        for path, mode in ((directory, 0o500), *((file, 0o400) for file in files)):
+            path.chmod(mode)
+        try:
+            yield
+        finally:
+            for path, mode in ((directory, 0o700), *((file, 0o600) for file in files)):
+                path.chmod(mode)
 
     def frees(self):
         return [(c["device"]["name"], c["claimUID"]) for c in self.dummy.asked("device.free")]
@@ -240,9 +253,7 @@ def test_device_is_held_until_the_record_is_without_it(at, kept):
     c = at.prepare("c1", [result("dummy0", "r0"), result("dummy1", "r1")])
     if kept:
         at.dummy.failures["device.free", "dummy1"] = mprpc.Error("internal", "stuck")
-    claims = at.house.state_dir / "claims"
-    claims.chmod(0o500)  # nothing can be written
-    try:
+    with at.records_unwritable():
         assert "the devices are free, and stay held" in at.refused(c, "unprepare")
         assert [row["DeviceName"] for row in at.house.rows()] == ["dummy0", "dummy1"]
         assert "stay held" in at.house.rows()[0]["Problem"]
@@ -250,8 +261,6 @@ def test_device_is_held_until_the_record_is_without_it(at, kept):
         if kept:  # it is not taken for set up, though the claim is as it was
             at.refused(c)
         at.statd.kill()
-    finally:
-        claims.chmod(0o700)
     at.close()
     at.statd = at.house.start_statd()
     at.connect()
@@ -264,12 +273,8 @@ def test_device_is_held_until_the_record_is_without_it(at, kept):
 def test_claim_whose_devices_are_free_and_held_is_set_up_anew(at):
     """A kubelet that asks for it again does not get what was put back to how it was before the claim."""
     c = at.prepare("c1", [result("dummy0", "r0"), result("dummy1", "r1")])
-    claims = at.house.state_dir / "claims"
-    claims.chmod(0o500)
-    try:
+    with at.records_unwritable():
         at.refused(c, "unprepare")
-    finally:
-        claims.chmod(0o700)
     at.front.call("claim.prepare", c.ref)
     assert [s["device"]["name"] for s in at.dummy.asked("device.setup")] == ["dummy0", "dummy1"] * 2
     assert not any("Unfinished" in row or "Problem" in row for row in at.house.rows())
@@ -278,9 +283,8 @@ def test_claim_whose_devices_are_free_and_held_is_set_up_anew(at):
 
 def test_devices_that_are_free_and_held_are_let_go_of_later(at):
     c = at.prepare("c1", [result("dummy0")])
-    (at.house.state_dir / "claims").chmod(0o500)
-    at.refused(c, "unprepare")
-    (at.house.state_dir / "claims").chmod(0o700)
+    with at.records_unwritable():
+        at.refused(c, "unprepare")
     procs_module.wait_for(lambda: at.house.rows() == [], 20, "the row's end, though nobody asks again")
     assert at.house.records() == {}
 
@@ -290,7 +294,7 @@ def test_device_in_two_records(at):
     c = at.prepare("c1", [result("dummy0")])
     path = at.house.state_dir / "claims" / f"{c.uid}.json"
     at.house.wait_status_written()
-    record = json.loads(path.read_text())
+    record = h.read_record(path)
     at.statd.kill()
     for uid in "00000000-0000-4000-8000-000000000000", "ffffffff-ffff-4fff-8fff-ffffffffffff":  # read before, and after
         other = json.loads(json.dumps(record).replace(c.uid, uid))
@@ -323,7 +327,7 @@ def test_status_that_cannot_be_looked_for_is_removed_later(at):
     at.refused(c, "unprepare")
     at.front.call("pod.check", {"podUID": POD, "sandboxID": "sandbox-1"})  # the queue has had its turn
     limit_descriptors(pid, soft, hard)
-    assert at.house.rows() == [] and c.status is None
+    procs_module.wait_for(lambda: at.house.rows() == [] and c.status is None, 20, "its end, though nobody asks again")
     at.unprepare(c)
     assert c.status is None and at.house.records() == {}
 
@@ -805,10 +809,10 @@ def test_records_of_an_earlier_boot(at):
 
 
 @pytest.mark.parametrize("text, words", [
-    ("", "at most|line|expected"),
-    ('{"version": 1, "uid"', "line 1"),
-    ("\0" * 64, "line 1|expected"),
-    ("[" * 100000, "line 1"),
+    ("", "its last line"),
+    ('{"version": 1, "uid"', "its last line"),
+    ("\0" * 64, "its last line"),
+    ("[" * 100000, "its last line"),
     ('{"version": 99, "uid": "UID", "namespace": "default", "name": "c1"}', "version: 99 is of a newer release"),
     ('{"version": 1, "uid": "other", "namespace": "default", "name": "c1"}', "uid: is other, not that of the file's name"),
     ('{"version": 1, "uid": "UID", "namespace": "default", "name": "c1", "devices": [{"DeviceName": "dummy0"}]}', "devices"),
@@ -846,6 +850,57 @@ def test_device_of_a_record_that_was_cut(at):
     assert f"device vf1 is held by claim {c.uid}, whose record cannot be read" in at.refused(at.rival("vf1"))
     at.unprepare(c)
     at.front.call("claim.prepare", at.rival("vf1", "next").ref)
+
+
+def test_record_whose_last_version_was_cut(at):
+    """One before it does not count instead: what came after it has been done."""
+    c = at.prepare("c1", [result("vf1")])
+    at.house.wait_status_written()
+    at.statd.kill()
+    at.close()
+    path = at.house.state_dir / "claims" / f"{c.uid}.json"
+    versions = path.read_text().split("\n")
+    assert len(versions) > 1 and [json.loads(v)["uid"] for v in versions] == [c.uid] * len(versions)
+    path.write_text("\n".join([*versions[:-1], versions[-1][:-40]]))
+    c.status_path.unlink()
+    at.statd = at.house.start_statd()
+    at.connect()
+    assert f"device vf1 is held by claim {c.uid}, whose record cannot be read" in at.refused(at.rival("vf1"))
+    at.unprepare(c)
+
+
+def test_versions_within_a_page(at, netns):  # noqa: F811
+    """A record is appended to as long as it fits, and replaced then."""
+    c = at.prepare("c1", [result("dummy0")])
+    path, sizes, files = at.house.state_dir / "claims" / f"{c.uid}.json", [], set()
+    for _ in range(5):
+        at.attach(netns)
+        sizes.append(path.stat().st_size)
+        files.add(path.stat().st_ino)
+        at.detach()
+        at.house.wait_status_written()
+        sizes.append(path.stat().st_size)
+        files.add(path.stat().st_ino)
+    assert max(sizes) <= 4096 and any(after < before for before, after in zip(sizes, sizes[1:])) and len(files) > 1
+    assert h.read_record(path)["devices"][0]["DeviceName"] == "dummy0"
+    at.kill_statd()
+    assert [row["DeviceName"] for row in at.house.rows()] == ["dummy0"]
+
+
+def test_record_that_is_more_than_a_page(at, netns):  # noqa: F811
+    c = at.prepare("c1", [result("dummy0")])
+    path = at.house.state_dir / "claims" / f"{c.uid}.json"
+    at.house.wait_status_written()
+    at.statd.kill()
+    at.close()
+    record = h.read_record(path)
+    record["devices"][0]["Prepared"]["state"] = {"before": "x" * 5000}
+    path.write_text(json.dumps(record))
+    at.statd = at.house.start_statd()
+    at.connect()
+    at.attach(netns)
+    assert len(path.read_text().splitlines()) == 1 and path.stat().st_size > 5000
+    assert h.read_record(path)["devices"][0]["SandboxID"]
 
 
 def test_record_that_cannot_be_read_and_no_status(at):
@@ -1058,7 +1113,7 @@ def test_status_of_a_claim_whose_next_preparation_was_interrupted(at):
     at.statd.kill()
     at.close()
     path = at.house.state_dir / "claims" / f"{c.uid}.json"
-    record = json.loads(path.read_text())
+    record = h.read_record(path)
     record["statusDue"] = True
     [d for d in record["devices"] if d["DeviceName"] == "vf0"][0]["Unfinished"] = True
     path.write_text(json.dumps(record))
@@ -1114,7 +1169,7 @@ def test_sandbox_with_rows_of_which_the_pod_is_not_known(at, how):
     at.close()
     for claim, change in ((a, {"PodUID": "", "Pods": [POD, OTHER_POD]}), (b, {})):
         path = at.house.state_dir / "claims" / f"{claim.uid}.json"
-        record = json.loads(path.read_text())
+        record = h.read_record(path)
         record["devices"][0].update(SandboxID="sandbox-1", PodIfName=record["devices"][0]["DeviceName"], **change)
         path.write_text(json.dumps(record))
     at.statd = at.house.start_statd()

@@ -133,11 +133,17 @@ def functions():
     return all_of_them
 
 
+def wait_links(functions):
+    """All that `snapshot` compares is settled then."""
+    wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+    sriovlib.announce(functions().values())
+
+
 @pytest.fixture
 def node(procs, rundir, lab, functions):
     node = Node(procs, rundir, lab)
     node.start_all()
-    wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+    wait_links(functions)
     return node
 
 
@@ -415,14 +421,14 @@ def test_functions_that_are_made_anew(procs, rundir, functions):
             cycle.unprepare(held)
         assert vlan_of(pf, 0) == 0
     sriovlib.set_count(pf, VFS)
-    wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+    wait_links(functions)
 
 
 def test_functions_that_vanish_from_the_pods(procs, rundir, functions):
     """Their claims end all the same, and the new ones can be claimed."""
     pfs = sriovlib.pfs()
     with contextlib.closing(Cycle(procs, rundir)) as cycle:
-        wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+        wait_links(functions)
         addrs = [functions()[pf, 0] for pf in pfs]
         pods = [cycle.hold(addr, 1001, "sriov0") for addr in addrs]
         for held in pods:
@@ -641,7 +647,7 @@ class Led(managed.Statd):
 def led(procs, rundir, functions):
     for pf in sriovlib.pfs():
         sriovlib.set_count(pf, VFS)
-    wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+    wait_links(functions)
     statd = Led(procs, rundir)
     yield statd
     statd.stop()
@@ -742,7 +748,7 @@ def test_changes_of_a_physical_function(led, functions):
         sriovlib.set_count(pf, 0)
         ip("link", "set", link, "mtu", 1500)
         sriovlib.set_count(pf, VFS)
-        wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+        wait_links(functions)
 
 
 def test_adapter_that_is_known_by_an_older_name(procs, rundir, functions):
@@ -765,7 +771,7 @@ def test_adapter_that_is_known_by_an_older_name(procs, rundir, functions):
         for addr in (pf, other):
             sriovlib.set_count(addr, 0)
             sriovlib.set_count(addr, VFS)
-    wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+    wait_links(functions)
 
 
 # --- names of the longest kind, and names that are taken ------------------------------------------
@@ -878,7 +884,7 @@ def test_functions_of_all_adapters_made_anew_in_another_order(procs, rundir, fun
             sriovlib.set_count(pf, 0)
         for pf in reversed(pfs):
             sriovlib.set_count(pf, VFS)
-        wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+        wait_links(functions)
         for held in both:
             cycle.detach(held)
             cycle.unprepare(held)
@@ -891,7 +897,7 @@ def test_functions_of_all_adapters_made_anew_in_another_order(procs, rundir, fun
         sriovlib.set_count(pf, 0)
     for pf in pfs:
         sriovlib.set_count(pf, VFS)
-    wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+    wait_links(functions)
 
 
 # --- attach and detach, again and again, while daemons are killed ----------------------------------
@@ -1042,7 +1048,7 @@ def test_kills_at_random(procs, rundir, functions):
     print(f"seed {SEED}, {CYCLES} cycles")
     rng = random.Random(SEED)
     with contextlib.closing(Cycle(procs, rundir)) as cycle:
-        wait_for(lambda: all(link_of(a) for a in functions().values()), 20, "links of all functions")
+        wait_links(functions)
         before = sriovlib.snapshot()
         free, held = list(functions().values()), []
         begun = 0

@@ -414,7 +414,7 @@ class Machine:
         with self.node.changing:
             self.node.daemons["statd"].kill()
             data = path.read_bytes()
-            path.write_bytes({"cut": data[:len(data) // 2], "empty": b"", "garbage": os.urandom(200)}[how])
+            path.write_bytes({"cut": data[:-(len(data.splitlines()[-1]) // 2)], "empty": b"", "garbage": os.urandom(200)}[how])
             self.node.start("statd")
         return OK, ""
 
@@ -558,12 +558,11 @@ class Machine:
                 self.boxes[box.label] = box
         self.ended = []
 
-    @staticmethod
-    def only_status_is_due(path):
+    def only_status_is_due(self, path):
         """A record without devices: the claim's entry in the status is still to be removed."""
         try:
-            return path.suffix == ".json" and json.loads(path.read_text()).get("statusDue") and \
-                "devices" not in json.loads(path.read_text())
+            record = h.read_record(path) if path.parent == self.state_dir / "claims" else {}
+            return record.get("statusDue") and "devices" not in record
         except FileNotFoundError:
             return True
 
