@@ -86,6 +86,8 @@ extern const struct rec_desc rec_device_row_statedb; /* the seed's columns */
 /* TABLE_ALLOCATIONS */
 /* The problem of a row whose device is about to be moved into the sandbox that it names. */
 #define ALLOC_BEING_ATTACHED "it is being attached"
+/* That of one whose device is about to be freed; it is unfinished meanwhile. */
+#define ALLOC_BEING_FREED "it is being given back"
 struct alloc_row {
 	char *device_name;
 	char *manager;
@@ -102,7 +104,7 @@ struct alloc_row {
 	char *dra_pool;    /* result.pool: the node */
 	char *sandbox_id;  /* set while attached */
 	char *pod_if_name; /* its name in that sandbox */
-	char *problem;     /* last failure of attach, detach or free, or ALLOC_BEING_ATTACHED */
+	char *problem;     /* last failure of attach, detach or free, or one of those above */
 	struct device *prepared;
 	/* Its setup has not been finished, or is to be undone: the device is held, and is not the
 	 * claim's to use. */

@@ -3,10 +3,12 @@
  * Letting go of devices: what unprepare does, what a preparation does with devices that are not
  * allocated to its claim any more, and what undoing it does.
  *
- *	DETACH, a sandbox at a time ─▶ FREE ×n ─▶ RECORD ─▶ done
+ *	DETACH, a sandbox at a time ─▶ RECORD ─▶ FREE ×n ─▶ RECORD ─▶ done
  *
  * A device that is still in a sandbox is taken out first, for the runtime may never report that the
- * sandbox ended; one that could not be taken out is not freed under the pod's feet. The rows of
+ * sandbox ended; one that could not be taken out is not freed under the pod's feet. While the rest is
+ * freed their rows are unfinished: where the process dies in the middle, what was put back to how it
+ * was before the claim is not taken for prepared, and the next start frees it. The rows of
  * devices that are free go together with their place in the record: until that is written nobody else
  * gets them, or a restart would find them in two claims' records. Where it cannot be written, or the
  * process dies before it is, the rows stay, and freeing a device that is free already changes nothing.
@@ -20,6 +22,7 @@ struct letting_go {
 	struct statd *s;
 	char *claim_uid;
 	struct strlist keys;
+	struct strlist marked; /* as being freed; they were prepared before */
 	struct strlist freed;
 	struct strlist sandboxes; /* that were tried */
 	size_t at;
@@ -30,6 +33,7 @@ struct letting_go {
 };
 
 static void detach_next(struct letting_go *l);
+static void free_first(struct letting_go *l);
 static void free_next(struct letting_go *l);
 static void let_go_end(struct letting_go *l);
 
@@ -65,7 +69,7 @@ static void detach_next(struct letting_go *l)
 	struct strlist keys = {0};
 
 	if (!sandbox_id) {
-		free_next(l);
+		free_first(l);
 		return;
 	}
 	strlist_add(&l->sandboxes, sandbox_id);
@@ -77,6 +81,52 @@ static void detach_next(struct letting_go *l)
 			strlist_add(&keys, l->keys.v[i]);
 	}
 	detach_rows(l->s, sandbox_id, &keys, on_detached, l);
+}
+
+/* --- RECORD ------------------------------------------------------------------------------- */
+
+static void mark(struct letting_go *l, const char *key)
+{
+	struct alloc_row row;
+
+	if (!row_take(l->s, key, &row))
+		return;
+	if (!row_is_in_a_sandbox(&row) && !row.unfinished.v) {
+		row.unfinished = (struct rec_bool){true, true};
+		free(row.problem);
+		row.problem = xstrdup(ALLOC_BEING_FREED);
+		strlist_add(&l->marked, key);
+	}
+	row_put(l->s, &row);
+}
+
+/* One that could not be freed is the claim's as before. */
+static void unmark(struct letting_go *l)
+{
+	for (size_t i = 0; i < l->marked.n; i++) {
+		struct alloc_row row;
+
+		if (strlist_has(&l->freed, l->marked.v[i]) ||
+			!row_take(l->s, l->marked.v[i], &row))
+			continue;
+		row.unfinished = (struct rec_bool){0};
+		if (str_equal(row.problem, ALLOC_BEING_FREED))
+			free(take_ptr(row.problem));
+		row_put(l->s, &row);
+	}
+}
+
+static void free_first(struct letting_go *l)
+{
+	struct err err;
+
+	for (size_t i = 0; i < l->keys.n; i++)
+		mark(l, l->keys.v[i]);
+	if (l->marked.n > 0 && record_write(l->s, l->claim_uid, &err) < 0) {
+		err_join(&l->err, &err);
+		l->at = l->keys.n;
+	}
+	free_next(l);
 }
 
 /* --- FREE --------------------------------------------------------------------------------- */
@@ -126,11 +176,13 @@ static void let_go_end(struct letting_go *l)
 	struct err err = l->err, held;
 	void *ctx = l->ctx;
 
+	unmark(l);
 	if (err.kind == ERR_NONE && l->all_freed)
 		l->all_freed(ctx);
 	if (rows_delete(l->s, l->claim_uid, &l->freed, &held) < 0)
 		err_join(&err, &held);
 	strlist_fini(&l->keys);
+	strlist_fini(&l->marked);
 	strlist_fini(&l->freed);
 	strlist_fini(&l->sandboxes);
 	free(l->claim_uid);

@@ -520,10 +520,13 @@ static void on_status_written(void *ctx, const struct err *err)
 static void write_status(struct prepare *p, json_t *devices)
 {
 	const bool wait = p->s->options->wait_for_status;
-	struct claim as_read;
+	const struct claim_status *status = p->claim.status;
+	struct claim_seen seen = {
+		.version = xstrdup_opt(p->claim.metadata->resource_version)};
 
-	rec_copy(&rec_claim, &as_read, &p->claim);
-	status_queue_write(&p->s->status, &p->ref, &as_read, devices,
+	for (size_t i = 0; i < status->devices.n; i++)
+		strlist_add(&seen.drivers, status->devices.v[i].driver);
+	status_queue_write(&p->s->status, &p->ref, &seen, devices,
 		wait ? on_status_written : NULL, wait ? p : NULL);
 }
 

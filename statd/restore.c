@@ -102,16 +102,25 @@ static void resume_status(struct statd *s, const struct claim_record *record)
 	free(rows);
 }
 
+/* It was being unprepared, and not prepared. */
+static bool was_being_freed(const struct claim_record *record)
+{
+	for (size_t i = 0; i < record->devices.n; i++)
+		if (str_equal(record->devices.v[i].problem, ALLOC_BEING_FREED))
+			return true;
+	return false;
+}
+
 static void on_record(void *ctx, struct claim_record *record)
 {
 	struct statd *s = ctx;
-	const bool unfinished = has_unfinished(record);
+	const bool unfinished = has_unfinished(record), freeing = was_being_freed(record);
 
-	if (record->status_due.v)
+	if (record->status_due.v || freeing)
 		resume_status(s, record);
 	insert_recorded(s, record);
 	if (unfinished)
-		release_later(s, record->uid, true);
+		release_later(s, record->uid, !freeing);
 	rec_fini(&rec_claim_record, record);
 }
 

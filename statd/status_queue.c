@@ -23,8 +23,7 @@ struct status_entry {
 	struct status_queue *queue;
 	struct claim_ref claim;
 	json_t *devices; /* NULL: none are to be there */
-	bool has_claim;
-	struct claim as_read;
+	struct claim_seen seen;
 	uint64_t due_ms;
 	unsigned attempts;
 	bool under_way;
@@ -48,12 +47,17 @@ static struct status_entry *find(const struct status_queue *q, const char *uid)
 
 /* --- entries ------------------------------------------------------------------------------ */
 
+/* A second try meets another version of the claim. */
+static void forget_seen(struct status_entry *e)
+{
+	free(take_ptr(e->seen.version));
+	strlist_fini(&e->seen.drivers);
+}
+
 static void drop_wish(struct status_entry *e)
 {
 	json_decref(take_ptr(e->devices));
-	if (e->has_claim)
-		rec_fini(&rec_claim, &e->as_read);
-	e->has_claim = false;
+	forget_seen(e);
 }
 
 static void entry_free(struct status_entry *e)
@@ -191,13 +195,10 @@ static void call(struct status_entry *e)
 	q->n_calls++;
 	if (e->devices)
 		s->store->ops->write_status(s->store, &e->claim,
-			e->has_claim ? &e->as_read : NULL, driver, e->devices, on_called, e);
+			e->seen.version ? &e->seen : NULL, driver, e->devices, on_called, e);
 	else
 		s->store->ops->remove_status(s->store, &e->claim, driver, on_called, e);
-	/* a second try meets another version of the claim */
-	if (e->has_claim)
-		rec_fini(&rec_claim, &e->as_read);
-	e->has_claim = false;
+	forget_seen(e);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -254,16 +255,15 @@ void status_queue_fini(struct status_queue *q)
 }
 
 void status_queue_write(struct status_queue *q, const struct claim_ref *claim,
-	struct claim *as_read, json_t *devices,
+	struct claim_seen *seen, json_t *devices,
 	void (*done)(void *ctx, const struct err *err), void *ctx)
 {
 	struct status_entry *e = entry_for(q, claim, done != NULL);
 
 	e->devices = devices;
-	if (as_read) {
-		e->as_read = *as_read;
-		e->has_claim = true;
-		*as_read = (struct claim){0};
+	if (seen) {
+		e->seen = *seen;
+		*seen = (struct claim_seen){0};
 	}
 	e->done = done;
 	e->ctx = ctx;

@@ -17,7 +17,7 @@
 #include "common/api.h"
 #include "common/err.h"
 
-struct claim;
+struct claim_seen;
 struct statd;
 
 /* Calls at a time: the rest of the connection is for claims that are waited for. */
@@ -45,12 +45,12 @@ void status_queue_init(struct status_queue *q, struct statd *s);
 void status_queue_close(struct status_queue *q);
 void status_queue_fini(struct status_queue *q);
 
-/* The driver's entries in this claim's status are to be `devices` (an array, taken over). as_read:
- * the claim as it was read a moment ago, or NULL; what it owns is taken over. done, if not NULL, is
+/* The driver's entries in this claim's status are to be `devices` (an array, taken over). seen:
+ * of the claim as it was read a moment ago, or NULL; what it owns is taken over. done, if not NULL, is
  * called when the first try has come to an end, with what it came to; a try that failed is then not
  * repeated. */
 void status_queue_write(struct status_queue *q, const struct claim_ref *claim,
-	struct claim *as_read, json_t *devices,
+	struct claim_seen *seen, json_t *devices,
 	void (*done)(void *ctx, const struct err *err), void *ctx);
 /* They are to go. */
 void status_queue_remove(struct status_queue *q, const struct claim_ref *claim);

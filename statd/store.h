@@ -35,19 +35,25 @@ struct store_listing {
 	store_done_cb *done;
 };
 
+/* What a change of its status must know of a claim that was read. */
+struct claim_seen {
+	char *version;          /* NULL: it was not read */
+	struct strlist drivers; /* of the entries in status.devices, in their order */
+};
+
 struct store_ops {
 	const char *kind;
 	void (*get_claim)(struct store *store, const char *namespace, const char *name,
 		store_claim_cb *cb, void *ctx);
 	/* Makes `devices` (an array) all the entries that the driver has in the claim's status,
-	 * and leaves those of other drivers as they are, byte for byte. as_read is the claim as
-	 * it was read a moment ago, which saves a read; NULL: the claim is read first. Both are
-	 * borrowed for the call.
+	 * and leaves those of other drivers as they are, byte for byte. seen is of
+	 * the claim as it was read a moment ago, which saves a read; NULL: it is read first. All
+	 * are borrowed for the call.
 	 *
 	 * ERR_NOT_FOUND: the claim does not exist any more. ERR_CONFLICT: another claim has its
 	 * name. Both are final and mean nothing else: whatever may pass has another kind. */
 	void (*write_status)(struct store *store, const struct claim_ref *claim,
-		const struct claim *as_read, const char *driver_name, const json_t *devices,
+		const struct claim_seen *seen, const char *driver_name, const json_t *devices,
 		store_done_cb *cb, void *ctx);
 	/* Removes the driver's entries from the claim's status and leaves those of others as they
 	 * are, byte for byte. A claim that does not exist any more, that was replaced by another

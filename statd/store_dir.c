@@ -379,7 +379,7 @@ static int write_claim_status(struct store_dir *s, const struct claim_ref *ref,
 }
 
 static void dir_write_status(struct store *base, const struct claim_ref *claim,
-	const struct claim *as_read UNUSED, const char *driver_name, const json_t *devices,
+	const struct claim_seen *seen UNUSED, const char *driver_name, const json_t *devices,
 	store_done_cb *cb, void *ctx)
 {
 	struct answer *a = answer_new(base, ctx);

@@ -61,7 +61,7 @@ void op_try(struct op *op);
 
 /* Of store_ops. */
 void store_kube_write_status(struct store *base, const struct claim_ref *claim,
-	const struct claim *as_read, const char *driver_name, const json_t *devices,
+	const struct claim_seen *seen, const char *driver_name, const json_t *devices,
 	store_done_cb *cb, void *ctx);
 void store_kube_remove_status(struct store *base, const struct claim_ref *claim,
 	const char *driver_name, store_done_cb *cb, void *ctx);

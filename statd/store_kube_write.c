@@ -203,17 +203,15 @@ static void seen_add(struct seen *seen, const struct write *w, const char *drive
 	seen->n++;
 }
 
-static struct seen seen_in_claim(const struct write *w, const struct claim *claim)
+static struct seen seen_in_claim(const struct write *w, const struct claim_seen *claim)
 {
-	const struct claim_status *status = claim->status;
-	size_t n = status ? status->devices.n : 0;
 	struct seen seen = {
-		.version = claim->metadata->resource_version,
-		.ours = xcalloc(n, sizeof(*seen.ours)),
+		.version = claim->version,
+		.ours = xcalloc(claim->drivers.n, sizeof(*seen.ours)),
 	};
 
-	for (size_t i = 0; i < n; i++)
-		seen_add(&seen, w, status->devices.v[i].driver);
+	for (size_t i = 0; i < claim->drivers.n; i++)
+		seen_add(&seen, w, claim->drivers.v[i]);
 	return seen;
 }
 
@@ -413,19 +411,19 @@ static struct write *write_new(struct store *base, const struct claim_ref *claim
 }
 
 void store_kube_write_status(struct store *base, const struct claim_ref *claim,
-	const struct claim *as_read, const char *driver_name, const json_t *devices,
+	const struct claim_seen *seen, const char *driver_name, const json_t *devices,
 	store_done_cb *cb, void *ctx)
 {
 	struct write *w = write_new(base, claim, driver_name,
 		json_incref((json_t *)(uintptr_t)devices), cb, ctx);
-	cleanup_seen struct seen seen = {0};
+	cleanup_seen struct seen entries = {0};
 
-	if (!as_read) {
+	if (!seen) {
 		start_read(w);
 		return;
 	}
-	seen = seen_in_claim(w, as_read);
-	start_patch(w, &seen);
+	entries = seen_in_claim(w, seen);
+	start_patch(w, &entries);
 }
 
 void store_kube_remove_status(struct store *base, const struct claim_ref *claim,

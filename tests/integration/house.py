@@ -230,7 +230,7 @@ def shareable(name, units=2):
 
 class MockManager:
     """Plays one type of manager. calls keeps what it was asked, as (method, params). What it should
-    fail with is in failures[(method, device name)]; what prepared devices get on top of the
+    fail with is in failures[(method, device name)], or what is done before they are answered; what prepared devices get on top of the
     advertised one is in prepared, what attaching answers on top of the name in attached, and reclaiming in
     reclaimed; rebuild(name) makes the device that one is restored as."""
 
@@ -271,7 +271,9 @@ class MockManager:
             failure = self.failures.get((name, device.get("name")))
             for fd in fds:
                 os.close(fd)
-            if failure:
+            if callable(failure):
+                failure()
+            elif failure:
                 raise failure
             return handler(params)
         return handle

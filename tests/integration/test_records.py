@@ -55,6 +55,16 @@ class Recorded(Setting):
             for path, mode in ((directory, 0o700), *((file, 0o600) for file in files)):
                 path.chmod(mode)
 
+    @contextlib.contextmanager
+    def records_unwritable_from(self, method, device):
+        """From when the manager is asked for this on."""
+        with contextlib.ExitStack() as stack:
+            def begin():
+                del self.dummy.failures[method, device]
+                stack.enter_context(self.records_unwritable())
+            self.dummy.failures[method, device] = begin
+            yield
+
     def frees(self):
         return [(c["device"]["name"], c["claimUID"]) for c in self.dummy.asked("device.free")]
 
@@ -253,7 +263,7 @@ def test_device_is_held_until_the_record_is_without_it(at, kept):
     c = at.prepare("c1", [result("dummy0", "r0"), result("dummy1", "r1")])
     if kept:
         at.dummy.failures["device.free", "dummy1"] = mprpc.Error("internal", "stuck")
-    with at.records_unwritable():
+    with at.records_unwritable_from("device.free", "dummy0"):
         assert "the devices are free, and stay held" in at.refused(c, "unprepare")
         assert [row["DeviceName"] for row in at.house.rows()] == ["dummy0", "dummy1"]
         assert "stay held" in at.house.rows()[0]["Problem"]
@@ -264,7 +274,6 @@ def test_device_is_held_until_the_record_is_without_it(at, kept):
     at.close()
     at.statd = at.house.start_statd()
     at.connect()
-    assert [row["DeviceName"] for row in at.house.rows()] == ["dummy0", "dummy1"]
     at.unprepare(c)
     assert at.house.rows() == [] and at.house.records() == {}
     at.front.call("claim.prepare", at.rival(name="next").ref)
@@ -273,7 +282,7 @@ def test_device_is_held_until_the_record_is_without_it(at, kept):
 def test_claim_whose_devices_are_free_and_held_is_set_up_anew(at):
     """A kubelet that asks for it again does not get what was put back to how it was before the claim."""
     c = at.prepare("c1", [result("dummy0", "r0"), result("dummy1", "r1")])
-    with at.records_unwritable():
+    with at.records_unwritable_from("device.free", "dummy0"):
         at.refused(c, "unprepare")
     at.front.call("claim.prepare", c.ref)
     assert [s["device"]["name"] for s in at.dummy.asked("device.setup")] == ["dummy0", "dummy1"] * 2
@@ -283,10 +292,55 @@ def test_claim_whose_devices_are_free_and_held_is_set_up_anew(at):
 
 def test_devices_that_are_free_and_held_are_let_go_of_later(at):
     c = at.prepare("c1", [result("dummy0")])
-    with at.records_unwritable():
+    with at.records_unwritable_from("device.free", "dummy0"):
         at.refused(c, "unprepare")
     procs_module.wait_for(lambda: at.house.rows() == [], 20, "the row's end, though nobody asks again")
     assert at.house.records() == {}
+
+
+def test_nothing_is_freed_without_a_record_of_that(at):
+    c = at.prepare("c1", [result("dummy0")])
+    with at.records_unwritable():
+        assert "state directory" in at.refused(c, "unprepare")
+    row, = at.house.rows()
+    assert at.frees() == [] and "Unfinished" not in row and "Problem" not in row
+    at.front.call("claim.prepare", c.ref)
+    assert len(at.dummy.asked("device.setup")) == 1, "it is prepared as it was"
+    at.unprepare(c)
+    assert at.house.rows() == [] and c.status is None
+
+
+def test_device_that_could_not_be_freed_is_the_claims_as_before(at):
+    c = at.prepare("c1", [result("dummy0")])
+    at.dummy.failures["device.free", "dummy0"] = mprpc.Error("internal", "stuck")
+    at.refused(c, "unprepare")
+    row, = at.house.rows()
+    assert "Unfinished" not in row and "stuck" in row["Problem"] and entries(c) == ["dummy0"]
+    at.kill_statd()
+    assert "Unfinished" not in at.house.rows()[0] and at.frees() == []
+
+
+@pytest.mark.parametrize("again", ["unprepare", "prepare"])
+def test_unprepare_that_was_cut_off(at, again):
+    """A device is free in the kernel when statd is killed: it is not taken for set up after that, as one without a
+    link would be, which nothing in the kernel says of."""
+    c = at.prepare("c1", [result("vf0")])
+    assert entries(c) == ["vf0"]
+    at.sriov.failures["device.free", "vf0"] = at.statd.kill
+    with pytest.raises((mprpc.Error, OSError, EOFError)):
+        at.unprepare(c)
+    at.close()
+    at.statd = at.house.start_statd()
+    at.connect()
+    if again == "unprepare":
+        procs_module.wait_for(lambda: at.house.rows() == [] and c.status is None, 20, "its end, though nobody asks again")
+        assert "was being prepared" not in at.statd.log
+        at.unprepare(c)
+        assert at.house.records() == {}
+    else:
+        at.front.call("claim.prepare", c.ref)
+        assert at.sriov.asked("device.setup"), "by the managers of now: it is set up anew"
+        assert [row["DeviceName"] for row in at.house.rows()] == ["vf0"] and entries(c) == ["vf0"]
 
 
 def test_device_in_two_records(at):
@@ -323,8 +377,9 @@ def test_status_that_cannot_be_looked_for_is_removed_later(at):
     pid = at.statd.pid
     assert at.house.status()["ready"], "the connection for queries is open"
     soft, hard = re.search(r"Max open files +(\d+) +(\d+)", pathlib.Path(f"/proc/{pid}/limits").read_text()).groups()
-    limit_descriptors(pid, 0, hard)
+    at.dummy.failures["device.free", "dummy0"] = lambda: limit_descriptors(pid, 0, hard)
     at.refused(c, "unprepare")
+    at.dummy.failures.clear()
     at.front.call("pod.check", {"podUID": POD, "sandboxID": "sandbox-1"})  # the queue has had its turn
     limit_descriptors(pid, soft, hard)
     procs_module.wait_for(lambda: at.house.rows() == [] and c.status is None, 20, "its end, though nobody asks again")

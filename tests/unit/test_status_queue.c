@@ -28,7 +28,7 @@ static void note(struct store *store, const char *what, store_done_cb *cb, void 
 }
 
 static void fake_write(struct store *store, const struct claim_ref *claim UNUSED,
-	const struct claim *as_read UNUSED, const char *driver_name UNUSED,
+	const struct claim_seen *seen UNUSED, const char *driver_name UNUSED,
 	const json_t *devices UNUSED, store_done_cb *cb, void *ctx)
 {
 	note(store, "write", cb, ctx);
