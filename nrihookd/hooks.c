@@ -91,6 +91,7 @@ static void retry_later(struct pod_op *op, const struct err *err)
 {
 	op->err = *err;
 	op->retry_ms = now_ms() + RETRY_MS;
+	op->handed_over = false;
 }
 
 /* What is unavailable may be there again in a moment: statd or a manager that restarts. */
@@ -138,14 +139,6 @@ static void on_attached(void *ctx, const struct err *err, const void *result, in
 		not_in_place(op);
 	}
 	end_call(op->hooks, op, err, attached ? attached->devices.v : 0);
-}
-
-static void on_detached(
-	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
-{
-	struct pod_op *op = ctx;
-
-	end_call(op->hooks, op, err, 0);
 }
 
 static uint64_t left_ms(const struct pod_op *op)
@@ -202,6 +195,65 @@ static void call_check(struct hooks *h, struct pod_op *op)
 		left_ms(op), on_checked, op);
 }
 
+static int open_netns(const struct hooks *h, const struct pod *pod, struct err *err)
+{
+	if (pod->host_network)
+		return err_set(err, ERR_INVALID,
+			"the pod is on the host's network (hostNetwork: true), and a claimed device "
+			"cannot be moved into it");
+	return pod_netns_open(h->netns, pod->netns_path, err);
+}
+
+static void call_detach(struct hooks *h, struct pod_op *op);
+
+static void on_handed_over(
+	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
+{
+	struct pod_op *op = ctx;
+	struct err first = op->err;
+
+	if (!err)
+		call_detach(op->hooks, op);
+	else
+		end_call(op->hooks, op, is_verdict(err) ? &first : err, 0);
+}
+
+/* A statd that was started after the sandbox began to end does not know its namespace, and as long as
+ * that lives no device leaves it by itself. An attach tells statd of it; then it can take them back. */
+static bool hand_over(struct hooks *h, struct pod_op *op, const struct err *err)
+{
+	const struct pod *pod = op->pod;
+	const struct pod_attach request = {
+		.pod_uid = pod->uid,
+		.sandbox_id = pod->sandbox_id,
+		.pod_name = pod->name,
+		.pod_namespace = pod->namespace,
+	};
+	cleanup_close int fd = -1;
+	struct err ignored;
+
+	if (op->kind != POD_OP_STOP || op->handed_over || err->kind != ERR_BUSY ||
+		!hook_rpc_conn(h->rpc))
+		return false;
+	fd = open_netns(h, pod, &ignored);
+	if (fd < 0)
+		return false;
+	op->handed_over = true;
+	op->err = *err;
+	op->call = rpc_start(h->loop, hook_rpc_conn(h->rpc), API_POD_ATTACH, &request, &fd,
+		left_ms(op), on_handed_over, op);
+	return true;
+}
+
+static void on_detached(
+	void *ctx, const struct err *err, const void *result UNUSED, int *fds UNUSED)
+{
+	struct pod_op *op = ctx;
+
+	if (!err || !hand_over(op->hooks, op, err))
+		end_call(op->hooks, op, err, 0);
+}
+
 static void call_detach(struct hooks *h, struct pod_op *op)
 {
 	const struct pod_detach request = {
@@ -218,15 +270,6 @@ static void call_detach(struct hooks *h, struct pod_op *op)
 static bool is_attach(enum pod_op_kind kind)
 {
 	return kind == POD_OP_RUN || kind == POD_OP_LATE || kind == POD_OP_CREATE;
-}
-
-static int open_netns(const struct hooks *h, const struct pod *pod, struct err *err)
-{
-	if (pod->host_network)
-		return err_set(err, ERR_INVALID,
-			"the pod is on the host's network (hostNetwork: true), and a claimed device "
-			"cannot be moved into it");
-	return pod_netns_open(h->netns, pod->netns_path, err);
 }
 
 static bool attempt_attach(struct hooks *h, struct pod_op *op)

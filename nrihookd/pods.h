@@ -56,6 +56,7 @@ struct pod_op {
 	uint64_t give_up_ms;      /* 0 until the work begins */
 	uint64_t retry_ms;        /* when to try again, while no call is under way */
 	struct rpc_pending *call; /* NULL: none is */
+	bool handed_over;         /* POD_OP_STOP: its namespace, to this statd */
 	struct err err;           /* why the last try failed */
 };
 

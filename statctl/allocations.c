@@ -7,17 +7,25 @@ static bool is_being_attached(const struct alloc_row *a)
 	return str_equal(a->problem, ALLOC_BEING_ATTACHED);
 }
 
+static bool is_being_freed(const struct alloc_row *a)
+{
+	return str_equal(a->problem, ALLOC_BEING_FREED);
+}
+
 enum alloc_state alloc_state(const struct alloc_row *a)
 {
 	if (a->sandbox_id)
 		return is_being_attached(a) ? ALLOC_ATTACHING : ALLOC_ATTACHED;
-	return a->unfinished.v ? ALLOC_PREPARING : ALLOC_PREPARED;
+	if (!a->unfinished.v)
+		return ALLOC_PREPARED;
+	return is_being_freed(a) ? ALLOC_RELEASING : ALLOC_PREPARING;
 }
 
 const char *alloc_state_name(enum alloc_state state)
 {
 	static const char *const names[ALLOC_STATE_MAX] = {
 		[ALLOC_PREPARING] = "preparing",
+		[ALLOC_RELEASING] = "releasing",
 		[ALLOC_PREPARED] = "prepared",
 		[ALLOC_ATTACHING] = "attaching",
 		[ALLOC_ATTACHED] = "attached",
@@ -28,7 +36,7 @@ const char *alloc_state_name(enum alloc_state state)
 
 const char *alloc_problem(const struct alloc_row *a)
 {
-	return is_being_attached(a) ? NULL : a->problem;
+	return is_being_attached(a) || is_being_freed(a) ? NULL : a->problem;
 }
 
 enum tint alloc_tint(const struct alloc_row *a)

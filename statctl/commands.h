@@ -41,6 +41,7 @@ const char *table_name_of(const char *operand);
 
 enum alloc_state {
 	ALLOC_PREPARING, /* or held because it could not be freed yet */
+	ALLOC_RELEASING,
 	ALLOC_PREPARED,
 	ALLOC_ATTACHING,
 	ALLOC_ATTACHED,

@@ -376,6 +376,50 @@ def test_detach_refused(node):
     assert len([line for line in node.process.log.splitlines() if "detach failed" in line]) == 2
 
 
+ELSEWHERE = "it is in another network namespace and comes back when that ends"
+NOT_TAKEN_BACK = UNAVAILABLE, f"detach of the devices of pod default/pod-a: {ELSEWHERE}"
+
+
+def test_detach_by_a_statd_that_does_not_know_the_namespace(node):
+    """It was started after the sandbox began to end: it is handed the namespace, which is there for as long as the
+    runtime waits for us."""
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    node.statd.detach = Refusing("busy", ELSEWHERE, times=1)
+    assert plugin.event(STOP, pod("a", path)) == (0, "")
+    assert node.statd.calls == [("attach", sandbox_id("a")), ("detach", sandbox_id("a"))] * 2
+    first, second = node.statd.attaches
+    assert first == second
+
+
+def test_namespace_is_handed_over_once(node):
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    node.statd.detach = Refusing("busy", ELSEWHERE)
+    assert plugin.event(STOP, pod("a", path)) == NOT_TAKEN_BACK
+    assert node.statd.calls == [("attach", sandbox_id("a")), ("detach", sandbox_id("a"))] * 2
+
+
+def test_namespace_that_statd_does_not_take(node):
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    node.statd.detach, node.statd.attach = Refusing("busy", ELSEWHERE), Refusing("internal", "no")
+    assert plugin.event(STOP, pod("a", path)) == NOT_TAKEN_BACK
+
+
+def test_namespace_that_is_gone_is_not_handed_over(node):
+    path = node.netns.make("cni-1")
+    plugin = node.registered()
+    assert plugin.event(RUN, pod("a", path)) == (0, "")
+    node.netns.remove(path)
+    node.statd.detach = Refusing("busy", ELSEWHERE)
+    assert plugin.event(STOP, pod("a", path)) == NOT_TAKEN_BACK
+    node.statd.wait_calls(("attach", "a"), ("detach", "a"))
+
+
 def test_unavailable_is_tried_again(node):
     """A manager that restarts is back within the time that the runtime gives."""
     path = node.netns.make("cni-1")

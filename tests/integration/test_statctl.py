@@ -436,7 +436,8 @@ def test_watch_tells_rows_and_changes(setting):
             for device, claim in (("dummy0", "c1"), (f"eth0/{SHARE}", "c2"))
             for op, state in (("insert", "preparing"), ("update", "prepared"))]
         setting.front.call("claim.unprepare", claim.ref)
-        assert lines.next() == f"delete  allocation dummy0 state=prepared claim=default/c1 pod={POD}"
+        for op in "update", "delete":
+            assert lines.next() == f"{op}  allocation dummy0 state=releasing claim=default/c1 pod={POD}"
         setting.dummy.publish(setting.dummy.devices[1:])
         assert lines.next() == "delete  device     dummy0 manager=dummy pool=fast-net"
         setting.statd.stop()
