@@ -8,7 +8,7 @@
  * period (delayed_put_task_struct(), kernel/exit.c), and the link that is moved next waits for that one
  * and its own.
  *
- * Sysctls may wait for locks of the kernel, for as long as somebody holds them; so it is a child that
+ * Sysctls may wait for locks of the kernel, for as long as another process holds them; so it is a child that
  * goes in, writes them and ends. The child is a copy of this small process, without exec: it has the
  * system call filter, the capabilities and nothing more, and may use the C library as it likes.
  *
@@ -85,7 +85,7 @@ void inside_reap(void)
 
 /* --- sockets ------------------------------------------------------------------------------ */
 
-/* Bound, so that its port is one of that namespace and not left to whoever sends first. */
+/* Bound, so that its port is assigned in that namespace and not by the first send. */
 static int open_socket(int protocol, struct err *err)
 {
 	const struct sockaddr_nl any = {.nl_family = AF_NETLINK};

@@ -148,7 +148,7 @@ static uint64_t left_ms(const struct pod_op *op)
 	return op->give_up_ms > now ? op->give_up_ms - now : 1;
 }
 
-static void call_attach(struct hooks *h, struct pod_op *op, int netns_fd)
+static void call_attach(struct hooks *h, struct pod_op *op, int netns_fd, rpc_done_cb *done)
 {
 	const struct pod *pod = op->pod;
 	const struct pod_attach request = {
@@ -163,7 +163,7 @@ static void call_attach(struct hooks *h, struct pod_op *op, int netns_fd)
 		h->late_calls++;
 	op->pod->involved = true;
 	op->call = rpc_start(h->loop, hook_rpc_conn(h->rpc), API_POD_ATTACH, &request,
-		&netns_fd, left_ms(op), on_attached, op);
+		&netns_fd, left_ms(op), done, op);
 }
 
 /* The sandbox's namespace does not open, for the reason in op->err. That stops the pod only if
@@ -218,30 +218,23 @@ static void on_handed_over(
 		end_call(op->hooks, op, is_verdict(err) ? &first : err, 0);
 }
 
-/* A statd that was started after the sandbox began to end does not know its namespace, and as long as
- * that lives no device leaves it by itself. An attach tells statd of it; then it can take them back. */
+/* A statd that was started after the sandbox began to end does not know its namespace, and while the
+ * namespace exists no device returns to the host by itself. An attach hands the namespace over; the
+ * detach that follows it has one. */
 static bool hand_over(struct hooks *h, struct pod_op *op, const struct err *err)
 {
-	const struct pod *pod = op->pod;
-	const struct pod_attach request = {
-		.pod_uid = pod->uid,
-		.sandbox_id = pod->sandbox_id,
-		.pod_name = pod->name,
-		.pod_namespace = pod->namespace,
-	};
 	cleanup_close int fd = -1;
 	struct err ignored;
 
 	if (op->kind != POD_OP_STOP || op->handed_over || err->kind != ERR_BUSY ||
 		!hook_rpc_conn(h->rpc))
 		return false;
-	fd = open_netns(h, pod, &ignored);
+	fd = open_netns(h, op->pod, &ignored);
 	if (fd < 0)
 		return false;
 	op->handed_over = true;
 	op->err = *err;
-	op->call = rpc_start(h->loop, hook_rpc_conn(h->rpc), API_POD_ATTACH, &request, &fd,
-		left_ms(op), on_handed_over, op);
+	call_attach(h, op, fd, on_handed_over);
 	return true;
 }
 
@@ -278,7 +271,7 @@ static bool attempt_attach(struct hooks *h, struct pod_op *op)
 	cleanup_close int fd = open_netns(h, op->pod, &err);
 
 	if (fd >= 0) {
-		call_attach(h, op, fd);
+		call_attach(h, op, fd, on_attached);
 		return false;
 	}
 	if (op->kind != POD_OP_LATE) {

@@ -15,7 +15,6 @@
 #include "common/hash.h"
 #include "common/kube.h"
 #include "common/log.h"
-#include "statd/claim.h"
 #include "statd/flows.h"
 #include "statd/statd.h"
 

@@ -46,9 +46,9 @@ struct store_ops {
 	void (*get_claim)(struct store *store, const char *namespace, const char *name,
 		store_claim_cb *cb, void *ctx);
 	/* Makes `devices` (an array) all the entries that the driver has in the claim's status,
-	 * and leaves those of other drivers as they are, byte for byte. seen is of
-	 * the claim as it was read a moment ago, which saves a read; NULL: it is read first. All
-	 * are borrowed for the call.
+	 * and leaves those of other drivers as they are, byte for byte. seen is of the claim as
+	 * it was read a moment ago, which saves a read; NULL: it is read first. All are borrowed
+	 * for the call.
 	 *
 	 * ERR_NOT_FOUND: the claim does not exist any more. ERR_CONFLICT: another claim has its
 	 * name. Both are final and mean nothing else: whatever may pass has another kind. */

@@ -62,18 +62,18 @@ def vlan_of(pf, index):
 
 
 def announce(addresses):
-    """Each function's driver tells its physical function the link's address when it is reset; where that message
-    was lost, as it may be while the physical one is reset itself, it is told when the link is opened. Comparisons
-    of what the physical functions know begin after that."""
-    def untold():
+    """A function's driver reports the link's address to its physical function when it is reset. That message can be
+    lost while the physical function is reset itself; the address is reported again when the link is opened. Only
+    after that are the physical functions compared."""
+    def missing():
         links = json.loads(ip("-d", "-j", "link"))
         return [addr for pf in pfs() for link in links if link.get("parentdev") == pf
                 for addr, vf in zip(vfs_of(pf), link.get("vfinfo_list", []))
                 if addr in addresses and link_of(addr) and not int(vf["address"].replace(":", ""), 16)]
-    for addr in untold():
+    for addr in missing():
         ip("link", "set", link_of(addr), "up")
         ip("link", "set", link_of(addr), "down")
-    procs.wait_for(lambda: not untold(), 20, "the physical functions' knowing their functions' addresses")
+    procs.wait_for(lambda: not missing(), 20, "the physical functions' knowing their functions' addresses")
 
 
 def settled(link):

@@ -246,7 +246,7 @@ def test_namespace_that_cannot_be_entered(statd, procs, rundir, pod):
 
 
 def test_namespace_that_cannot_be_left(statd, procs, rundir, pod):
-    """Nothing more is done there, and whoever asked does not get the socket."""
+    """Nothing more is done there, and the caller does not get the socket."""
     process = start_tampered(procs, rundir, "error=ENOMEM:when=2")
     statd.next_hello()
     with pytest.raises((mprpc.Error, OSError, EOFError)):
